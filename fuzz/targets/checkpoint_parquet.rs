@@ -84,7 +84,7 @@ async fn read_checkpoint(storage: &Storage, size: u64) -> Result<()> {
             "defaultRowCommitVersion",
             "clusteringProvider",
         ],
-        stats_text: true,
+        stats_json: true,
         stats_typed: true,
         ..AddColumns::default()
     };

@@ -78,7 +78,7 @@ fn compare(file: &Bytes, metadata: &ArrowReaderMetadata, group: usize, leaf: usi
     let mut coder = FrontCoder::default();
     if coder.read(chunk, true).is_ok() {
         let strings = coder.finish();
-        if let Ok(direct) = strings.whole(0..strings.rows(), strings.rows())
+        if let Ok(direct) = strings.strings(0..strings.rows(), strings.rows())
             && let Some(general) = general.as_string_opt()
         {
             assert_eq!(&direct, general);

@@ -32,7 +32,7 @@ pub(crate) fn run(data: &[u8]) {
     }
     let is_public = |(key, value): (&String, &String)| key.contains(MARK) || value.contains(MARK) && !is_secret(key);
     let names_mark = uri.contains(MARK) || options.iter().any(is_public);
-    let Err(error) = RUNTIME.block_on(Storage::rehearse(uri, &options)) else { return };
+    let Err(error) = RUNTIME.block_on(Storage::check_settings(uri, &options)) else { return };
     let text = format!("{error} {error:?}");
     assert!(names_mark || !text.contains(MARK), "{text}");
     assert!(!text.chars().any(|c| c.is_control() && c != '\n'), "{text:?}");

@@ -27,8 +27,8 @@ PROTOCOL: list[set[str]] = [
 ]
 PAGES: list[set[str]] = [
     {"thrift", "pool"},
-    {"bits", "footer", "pieces"},
-    {"limits", "narrow"},
+    {"bits", "footer", "chunked_buffer"},
+    {"limits", "footer_pruning"},
     {"decode", "encode"},
 ]
 TABLE: list[set[str]] = [
@@ -52,8 +52,7 @@ STORE: list[set[str]] = [
     {"counts", "error_context", "events", "failures", "listing", "parallel", "put", "ranges"},
     {"location", "syncing"},
     {"config", "pin"},
-    {"cloud/client"},
-    {"cloud/answers", "cloud/credentials"},
+    {"http"},
     {"dynamodb"},
     {"cloud", "local"},
     {"file_writer"},

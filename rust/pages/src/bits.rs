@@ -7,7 +7,7 @@
 use crate::thrift::Thrift;
 
 /// The most bits of a packed number.
-const MOST_BITS: u8 = 32;
+const MAX_BITS: u8 = 32;
 
 /// The first `count` numbers of `width` bits, 32 at most, the lowest bits first; bytes that are missing are zero.
 pub(crate) fn unpacked(bytes: &[u8], width: u32, count: usize) -> impl Iterator<Item = u32> {
@@ -27,28 +27,28 @@ pub(crate) fn nth(bytes: &[u8], width: u32, place: usize) -> u32 {
 }
 
 /// How many numbers are unpacked together, and how many bytes are read for that: eight for the last one.
-const TOGETHER: usize = 8;
-const WINDOW: usize = (TOGETHER - 1) * (MOST_BITS as usize) / 8 + 8;
+const UNPACKED_AT_ONCE: usize = 8;
+const WINDOW_BYTES: usize = (UNPACKED_AT_ONCE - 1) * (MAX_BITS as usize) / 8 + 8;
 
 /// Appends the same numbers as [`unpacked`] returns, faster if there are many.
 pub(crate) fn unpack(bytes: &[u8], width: u32, count: usize, out: &mut Vec<u32>) {
     // No width needs more bytes than the window has.
-    let width = width.min(u32::from(MOST_BITS));
+    let width = width.min(u32::from(MAX_BITS));
     let (mask, bits) = ((1_u64 << width) - 1, width as usize);
     let mut rest = bytes;
     out.reserve(count);
     let mut left = count;
-    while left >= TOGETHER
-        && let Some(window) = rest.first_chunk::<WINDOW>()
+    while left >= UNPACKED_AT_ONCE
+        && let Some(window) = rest.first_chunk::<WINDOW_BYTES>()
     {
         let number = |place: usize| {
             let bit = place * bits;
             let word = window[bit / 8..].first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
             (word >> (bit % 8) & mask) as u32
         };
-        out.extend_from_slice(&std::array::from_fn::<_, TOGETHER, _>(number));
+        out.extend_from_slice(&std::array::from_fn::<_, UNPACKED_AT_ONCE, _>(number));
         rest = rest.get(bits..).unwrap_or_default();
-        left -= TOGETHER;
+        left -= UNPACKED_AT_ONCE;
     }
     out.extend(unpacked(rest, width, left));
 }
@@ -78,7 +78,7 @@ pub(crate) fn differences(bytes: &[u8], most: u64, mut take: impl FnMut(i32)) ->
             let bytes = group.checked_mul(u64::from(*width))? / 8;
             // The last group may be incomplete.
             let (packed, after) = rest.split_at_checked(usize::try_from(bytes).ok()?).unwrap_or((rest, &[]));
-            let here = usize::try_from(group.min(left)).ok().filter(|_| *width <= MOST_BITS)?;
+            let here = usize::try_from(group.min(left)).ok().filter(|_| *width <= MAX_BITS)?;
             for difference in unpacked(packed, u32::from(*width), here) {
                 last = last.wrapping_add(least).wrapping_add(difference.cast_signed());
                 take(last);

@@ -10,22 +10,23 @@
 //! The environment variable `DELTIC_DIRECT_PAGES=off`, set when a process starts, turns both off ([`is_enabled`]).
 
 mod bits;
+mod chunked_buffer;
 pub mod decode;
 pub mod encode;
 pub mod footer;
+pub mod footer_pruning;
 pub mod limits;
-pub mod narrow;
-mod pieces;
 pub mod pool;
 mod thrift;
 
 use std::sync::LazyLock;
 
 /// The environment variable that turns direct decoding and encoding off, with the value `off`.
-pub const SWITCH: &str = "DELTIC_DIRECT_PAGES";
+const DISABLE_VARIABLE: &str = "DELTIC_DIRECT_PAGES";
 
 /// Whether pages are decoded and encoded directly. If not, everything is [`decode::Failure::Unsupported`].
 pub fn is_enabled() -> bool {
-    static IS_ENABLED: LazyLock<bool> = LazyLock::new(|| std::env::var_os(SWITCH).is_none_or(|value| value != "off"));
+    static IS_ENABLED: LazyLock<bool> =
+        LazyLock::new(|| std::env::var_os(DISABLE_VARIABLE).is_none_or(|value| value != "off"));
     *IS_ENABLED
 }

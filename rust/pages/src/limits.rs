@@ -27,20 +27,20 @@ use crate::thrift::{FALSE, I32, LIST, STRUCT, TRUE, Thrift};
 
 /// Bytes that a page of any compressed size may become if the codec has no useful limit, and how many for each
 /// compressed byte. Writers end a page after a megabyte or so; a single value may be longer.
-const FREE_BYTES: u64 = 64 * 1024 * 1024;
-const EXPANSION: u64 = 1024;
+const BASE_DECODED_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_EXPANSION_RATIO: u64 = 1024;
 
 /// Values that a page with numbers of values inside may have, however small it is.
-const FREE_LENGTHS: u64 = 1 << 24;
+const BASE_LENGTHS: u64 = 1 << 24;
 
 /// Elements of lists and maps that a chunk may have, however small it is. One row can have them all, with a few bits each.
-const FREE_ELEMENTS: u64 = 1 << 27;
+const BASE_ELEMENTS: u64 = 1 << 27;
 
 /// Bytes of a value of fixed length that count as one element.
-const ORDINARY_WIDTH: u64 = 16;
+const BYTES_PER_ELEMENT: u64 = 16;
 
 /// Encodings of values as codes of a dictionary.
-pub(crate) const CODED: [Encoding; 2] = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY];
+pub(crate) const DICTIONARY_ENCODINGS: [Encoding; 2] = [Encoding::PLAIN_DICTIONARY, Encoding::RLE_DICTIONARY];
 
 /// The claims of the page headers of a column chunk.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct PageLimits {
     /// Average bytes of a value of the dictionary.
     pub dictionary_value: u64,
     /// Values of the pages with codes of a dictionary, including nulls.
-    pub coded: u64,
+    pub dictionary_encoded: u64,
     /// Bytes that values repeat from values before them, without being in the pages again.
     pub prefixes: u64,
 }
@@ -88,14 +88,14 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
             has_dictionary = true;
             (claims.dictionary, claims.dictionary_value) = (bytes, bytes / entries.max(1));
         }
-        if header.is_coded {
-            claims.coded = claims.coded.saturating_add(header.values);
+        if header.is_dictionary_encoded {
+            claims.dictionary_encoded = claims.dictionary_encoded.saturating_add(header.values);
         }
         has_lengths |= header.has_lengths;
     }
-    let most = FREE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(EXPANSION));
+    let most = BASE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(MAX_EXPANSION_RATIO));
     // Nulls take the same width.
-    let wide = fixed_width(column.column_descr()).unwrap_or_default().div_ceil(ORDINARY_WIDTH).max(1);
+    let wide = fixed_width(column.column_descr()).unwrap_or_default().div_ceil(BYTES_PER_ELEMENT).max(1);
     if column.column_descr().max_rep_level() > 0 && claims.values.saturating_mul(wide) > most {
         return Err(refused(&format!(
             "its pages claim {} elements, which is impossible for their size",
@@ -109,7 +109,7 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
 }
 
 fn refused(what: &str) -> ParquetError {
-    ParquetError::General(format!("a column chunk must not be decoded: {what}"))
+    ParquetError::General(format!("refused to decode a column chunk: {what}"))
 }
 
 /// The members of a page header that matter here.
@@ -124,7 +124,7 @@ struct PageHeader {
     /// Whether the page has lengths of values, after their number.
     has_lengths: bool,
     /// Whether values are codes of the dictionary.
-    is_coded: bool,
+    is_dictionary_encoded: bool,
     /// Whether the page is not compressed, whatever the chunk's codec.
     is_plain: bool,
 }
@@ -171,7 +171,7 @@ impl PageHeader {
                     let number = thrift.int()?;
                     let is_one_of = |known: [Encoding; 2]| known.iter().any(|known| *known as i32 == number);
                     self.has_lengths |= is_one_of([Encoding::DELTA_LENGTH_BYTE_ARRAY, Encoding::DELTA_BYTE_ARRAY]);
-                    self.is_coded |= is_one_of(CODED);
+                    self.is_dictionary_encoded |= is_one_of(DICTIONARY_ENCODINGS);
                 }
                 (id, _) if id == encoding => return None,
                 (7, FALSE) if encoding == 4 => self.is_plain = true,
@@ -194,7 +194,9 @@ impl PageHeader {
             Compression::SNAPPY => Some(times(22)),
             Compression::LZ4 | Compression::LZ4_RAW => Some(times(255)),
             Compression::GZIP(_) => Some(times(1032)),
-            Compression::ZSTD(_) | Compression::BROTLI(_) | Compression::LZO => Some(times(EXPANSION).max(FREE_BYTES)),
+            Compression::ZSTD(_) | Compression::BROTLI(_) | Compression::LZO => {
+                Some(times(MAX_EXPANSION_RATIO).max(BASE_DECODED_BYTES))
+            }
         };
         let bytes = most.map_or(compressed, |_| self.uncompressed);
         if most.is_some_and(|most| bytes > most) {
@@ -265,7 +267,8 @@ fn check_lengths(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<u64, Par
         };
         // The repeated part of a value is not longer than its page, whatever its length claims.
         let longest = page.buffer().len() as u64;
-        let most = FREE_LENGTHS.saturating_add(longest.saturating_mul(EXPANSION)).min(u64::from(page.num_values()));
+        let most =
+            BASE_LENGTHS.saturating_add(longest.saturating_mul(MAX_EXPANSION_RATIO)).min(u64::from(page.num_values()));
         let checked = split_levels(&page, column.column_descr()).and_then(|(_, values)| {
             if !has_prefixes {
                 return differences(values, most, |_| ());

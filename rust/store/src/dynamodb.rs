@@ -15,11 +15,11 @@ use object_store::aws::{AwsAuthorizer, AwsCredentialProvider};
 use object_store::client::{HttpClient, HttpErrorKind, HttpRequest, HttpRequestBody};
 use serde_json::{Value, json};
 
-use crate::cloud::client::{Redirects, http_client};
-use crate::cloud::credentials::no_credentials;
 use crate::config::options::Options;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
+use crate::http::client::{Redirects, http_client};
+use crate::http::credentials::no_credentials;
 use crate::location::Location;
 
 /// The attempts of a request that may be retried.
@@ -29,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// How long a complete item is kept, in seconds, as in delta-spark.
 const KEPT_SECONDS: u64 = 24 * 60 * 60;
 /// Longer answers are not parsed.
-const LONGEST_ANSWER: usize = 1 << 20;
+const MAX_ANSWER_BYTES: usize = 1 << 20;
 
 /// A table of DynamoDB.
 pub struct LockTable {
@@ -107,7 +107,9 @@ impl LockTable {
     /// Opens the table without a request.
     pub(crate) fn open(
         options: &Options,
-        (name, region, endpoint): (&str, String, String),
+        name: String,
+        region: String,
+        endpoint: String,
         credentials: AwsCredentialProvider,
     ) -> object_store::Result<Self> {
         let mut client = ClientOptions::new();
@@ -118,7 +120,7 @@ impl LockTable {
             client = client.with_allow_http(true);
         }
         let client = http_client(&client, Redirects::SameServer)?;
-        Ok(Self { client, credentials, endpoint, region, name: name.into(), options: options.clone() })
+        Ok(Self { client, credentials, endpoint, region, name, options: options.clone() })
     }
 
     /// The item of one file.
@@ -225,16 +227,16 @@ impl LockTable {
         })?;
         let status = response.status();
         let bytes = response.into_body().bytes().await.map_err(|e| Failure::Lost(e.to_string()))?;
-        if bytes.len() > LONGEST_ANSWER {
+        if bytes.len() > MAX_ANSWER_BYTES {
             return Err(Failure::Lost("the answer is too long".into()));
         }
         if status.is_success() {
             return serde_json::from_slice(&bytes).map_err(|e| Failure::Lost(e.to_string()));
         }
         let answer: Value = serde_json::from_slice(&bytes).unwrap_or(Value::Null);
-        let text = |name: &str| answer.get(name).and_then(Value::as_str);
-        let code = text("__type").and_then(|code| code.rsplit('#').next()).unwrap_or_default().to_owned();
-        let message = text("message").or(text("Message")).unwrap_or_default().to_owned();
+        let value = |name: &str| answer.get(name).and_then(Value::as_str);
+        let code = value("__type").and_then(|code| code.rsplit('#').next()).unwrap_or_default().to_owned();
+        let message = value("message").or(value("Message")).unwrap_or_default().to_owned();
         Err(Failure::Refused(status.as_u16(), code, message))
     }
 
@@ -295,16 +297,16 @@ pub fn now_seconds() -> u64 {
 }
 
 fn parse(item: &Value) -> Result<Item> {
-    let text = |name: &str, kind: &str| item.get(name).and_then(|value| value.get(kind)).and_then(Value::as_str);
+    let value = |name: &str, kind: &str| item.get(name).and_then(|value| value.get(kind)).and_then(Value::as_str);
     let string = |name: &str| {
         let missing = || Error::corrupt(format!("an item of the DynamoDB table has no string '{name}'"));
-        text(name, "S").map(str::to_owned).ok_or_else(missing)
+        value(name, "S").map(str::to_owned).ok_or_else(missing)
     };
     let parsed = Item {
         file_name: string("fileName")?,
         temp_path: string("tempPath")?,
         complete: string("complete")?.eq_ignore_ascii_case("true"),
-        expire_time: text("expireTime", "N").and_then(|n| n.parse().ok()),
+        expire_time: value("expireTime", "N").and_then(|n| n.parse().ok()),
     };
     if parsed.file_name.is_empty() || parsed.file_name.contains('/') {
         return Err(Error::corrupt("an item of the DynamoDB table names a file outside the log"));

@@ -52,7 +52,7 @@ impl FileWriter {
     }
 
     /// Makes the file visible under its name, and returns its size, and the syncing after which it is durable.
-    /// For files with new names, which nothing may refer to before that: after a power cut they may be torn. `alone`: the
+    /// For files with new names, which nothing may refer to before that: after a power cut they may be incomplete. `alone`: the
     /// caller makes no other file meanwhile.
     pub async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
         let appeared = match self.sink {

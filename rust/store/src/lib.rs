@@ -23,6 +23,7 @@ mod error_context;
 pub mod events;
 mod failures;
 mod file_writer;
+mod http;
 mod listing;
 mod local;
 mod location;

@@ -126,73 +126,11 @@ impl Location {
     }
 
     fn cloud(uri: &str) -> Result<Self> {
-        // The URL may have a secret, so messages never repeat it.
-        let mut url = Url::parse(uri).map_err(|_| Error::invalid("the location is not a valid URL"))?;
-        if url.host_str().unwrap_or_default().is_empty() {
-            return Err(Error::invalid(format!(
-                "the location names no bucket or host; write {}://name/path",
-                url.scheme()
-            )));
-        }
-        // Escapes in a host are decoded, which could change the host: an invalid one is refused.
-        if !is_host(url.host_str().unwrap_or_default()) {
-            return Err(Error::invalid(
-                "the location's host is no name of one: letters, digits, '-', '_' and '.' only",
-            ));
-        }
-        if url.fragment().is_some() {
-            return Err(Error::invalid("the location has a '#'; write it as %23 if it is part of a name"));
-        }
-        let query = url.query().map(str::to_owned);
-        url.set_query(None);
-        let (scheme, path) = ObjectStoreScheme::parse(&url).map_err(|_| {
-            Error::invalid("the location's path cannot be a key: it has an empty segment ('//'), a control character or is not UTF-8")
-        })?;
-        let scheme = match scheme {
-            ObjectStoreScheme::AmazonS3 => Scheme::S3,
-            ObjectStoreScheme::MicrosoftAzure => Scheme::Azure,
-            ObjectStoreScheme::GoogleCloudStorage => Scheme::Gcs,
-            ObjectStoreScheme::Http => Scheme::Http,
-            _ => return Err(Error::internal("a scheme without a storage")),
-        };
-        let sas = match query {
-            None => None,
-            Some(query) if scheme == Scheme::Azure && query.contains("sig=") => Some(query),
-            Some(_) => {
-                return Err(Error::invalid(
-                    "the location has a query ('?…'); pass credentials as options, and write '?' as %3F in a name",
-                ));
-            }
-        };
-        let user_info = !url.username().is_empty() || url.password().is_some();
-        let allowed = match scheme {
-            Scheme::Http if user_info => {
-                return Err(Error::invalid(
-                    "the location contains a name and password, which deltic does not send to web servers; serve the \
-                     table without them, or from a store with credentials of its own",
-                ));
-            }
-            Scheme::Azure => url.password().is_none(),
-            Scheme::Local | Scheme::Memory | Scheme::S3 | Scheme::Gcs | Scheme::Http => !user_info,
-        };
-        if !allowed {
-            return Err(Error::invalid("the location contains credentials; pass them as options instead"));
-        }
-        if matches!(scheme, Scheme::S3 | Scheme::Gcs) && !is_bucket(url.host_str().unwrap_or_default()) {
-            return Err(Error::invalid(
-                "the location's bucket is no name of one: letters, digits, '-', '_' and '.' only",
-            ));
-        }
-        // The crate takes the first non-empty segment for the bucket, which may not be the bucket after normalising.
-        if scheme != Scheme::Http && matches!(url.scheme(), "http" | "https") && url.path().starts_with("//") {
-            return Err(Error::invalid(
-                "the location has an empty segment ('//') where its bucket or container stands",
-            ));
-        }
-        let first = url.path().trim_start_matches('/').split('/').next().unwrap_or_default();
-        if scheme != Scheme::Http && matches!(url.scheme(), "http" | "https") && decode(first)?.contains('/') {
-            return Err(Error::invalid("the location has a '%2F' where its bucket or container stands; write '/'"));
-        }
+        let (url, query) = checked_url(uri)?;
+        let (scheme, path) = scheme_and_root(&url)?;
+        let sas = signature(scheme, query)?;
+        check_credentials(scheme, &url)?;
+        check_bucket(scheme, &url)?;
         let root = path.as_ref().to_owned();
         // If the bucket is part of the path, the crate's key has one segment less than the URL.
         let in_url = decode(url.path())?.split('/').filter(|s| !s.is_empty()).count();
@@ -293,6 +231,90 @@ impl Location {
             )),
         }
     }
+}
+
+/// A URL without its query, and the query. The URL may have a secret, so messages never repeat it.
+fn checked_url(uri: &str) -> Result<(Url, Option<String>)> {
+    let mut url = Url::parse(uri).map_err(|_| Error::invalid("the location is not a valid URL"))?;
+    if url.host_str().unwrap_or_default().is_empty() {
+        let scheme = url.scheme();
+        return Err(Error::invalid(format!("the location names no bucket or host; write {scheme}://name/path")));
+    }
+    // Escapes in a host are decoded, which could change the host: an invalid one is refused.
+    if !is_host(url.host_str().unwrap_or_default()) {
+        return Err(Error::invalid("the host in the location may have only letters, digits, '-', '_' and '.'"));
+    }
+    if url.fragment().is_some() {
+        return Err(Error::invalid("the location has a '#'; write it as %23 if it is part of a name"));
+    }
+    let query = url.query().map(str::to_owned);
+    url.set_query(None);
+    Ok((url, query))
+}
+
+/// The kind of a URL, and the key of its root below the bucket.
+fn scheme_and_root(url: &Url) -> Result<(Scheme, object_store::path::Path)> {
+    let (scheme, root) = ObjectStoreScheme::parse(url).map_err(|_| {
+        Error::invalid(
+            "the location's path cannot be a key: it has an empty segment ('//'), a control character or is not UTF-8",
+        )
+    })?;
+    let scheme = match scheme {
+        ObjectStoreScheme::AmazonS3 => Scheme::S3,
+        ObjectStoreScheme::MicrosoftAzure => Scheme::Azure,
+        ObjectStoreScheme::GoogleCloudStorage => Scheme::Gcs,
+        ObjectStoreScheme::Http => Scheme::Http,
+        _ => return Err(Error::internal("a scheme without a storage")),
+    };
+    Ok((scheme, root))
+}
+
+/// The shared access signature in the query of a URL: the only query that a location may have.
+fn signature(scheme: Scheme, query: Option<String>) -> Result<Option<String>> {
+    match query {
+        Some(query) if !(scheme == Scheme::Azure && query.contains("sig=")) => Err(Error::invalid(
+            "the location has a query ('?…'); pass credentials as options, and write '?' as %3F in a name",
+        )),
+        query => Ok(query),
+    }
+}
+
+/// Refuses credentials in a URL. The user name of one of Azure is its container.
+fn check_credentials(scheme: Scheme, url: &Url) -> Result<()> {
+    let user_info = !url.username().is_empty() || url.password().is_some();
+    let allowed = match scheme {
+        Scheme::Http if user_info => {
+            return Err(Error::invalid(
+                "the location contains a name and password, which deltic does not send to web servers; serve the \
+                 table without them, or from a store with credentials of its own",
+            ));
+        }
+        Scheme::Azure => url.password().is_none(),
+        Scheme::Local | Scheme::Memory | Scheme::S3 | Scheme::Gcs | Scheme::Http => !user_info,
+    };
+    if allowed {
+        Ok(())
+    } else {
+        Err(Error::invalid("the location contains credentials; pass them as options instead"))
+    }
+}
+
+fn check_bucket(scheme: Scheme, url: &Url) -> Result<()> {
+    if matches!(scheme, Scheme::S3 | Scheme::Gcs) && !is_bucket(url.host_str().unwrap_or_default()) {
+        return Err(Error::invalid("the bucket in the location may have only letters, digits, '-', '_' and '.'"));
+    }
+    if scheme == Scheme::Http || !matches!(url.scheme(), "http" | "https") {
+        return Ok(());
+    }
+    // The crate takes the first non-empty segment for the bucket, which may not be the bucket after normalising.
+    if url.path().starts_with("//") {
+        return Err(Error::invalid("the location has an empty segment ('//') in place of the bucket or container"));
+    }
+    let first = url.path().trim_start_matches('/').split('/').next().unwrap_or_default();
+    if decode(first)?.contains('/') {
+        return Err(Error::invalid("the location has a '%2F' in place of the bucket or container; write '/'"));
+    }
+    Ok(())
 }
 
 /// The result of resolving a reference.

@@ -1,4 +1,4 @@
-//! Runs work on other threads: tasks of the runtime, and the blocking pool.
+//! Runs work on other threads: tasks of the runtime, and worker threads.
 
 use std::any::Any;
 use std::fmt::{self, Display};
@@ -25,9 +25,9 @@ impl std::error::Error for Unfinished {}
 
 impl Unfinished {
     fn panicked(payload: &(dyn Any + Send)) -> Self {
-        let text =
+        let message =
             payload.downcast_ref::<&str>().copied().or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        Self(format!("panicked: {}", text.unwrap_or("no text")))
+        Self(format!("panicked: {}", message.unwrap_or("no message")))
     }
 
     fn ended(task: JoinError) -> Self {
@@ -56,8 +56,8 @@ pub fn processors() -> usize {
 }
 
 /// Runs pieces of work, so many at once, and returns the results in their order. Unlike in a buffered stream, a
-/// slow piece does not prevent later ones from beginning.
-pub async fn all_of<T, W: Future<Output = Result<T>>>(
+/// slow piece does not prevent later ones from starting.
+pub async fn join_ordered<T, W: Future<Output = Result<T>>>(
     pieces: impl IntoIterator<Item = W>,
     at_once: usize,
 ) -> Result<Vec<T>> {
@@ -68,8 +68,8 @@ pub async fn all_of<T, W: Future<Output = Result<T>>>(
     Ok(done.into_iter().map(|(_, done)| done).collect())
 }
 
-/// Runs on any thread of the runtime, so that several run at once; stops when its result is no longer awaited.
-pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+/// Runs work on any thread of the runtime, so that several run at once; stops when its result is no longer awaited.
+pub async fn spawn_async<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
     impl<T> Drop for AbortOnDrop<T> {
         fn drop(&mut self) {
@@ -80,7 +80,7 @@ pub async fn in_parallel<T: Send + 'static>(work: impl Future<Output = Result<T>
     (&mut task.0).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
 }
 
-/// Runs work that computes or waits for a disk for long on the blocking pool.
+/// Runs work that computes or waits for a disk for long on a worker thread.
 ///
 /// # Errors
 /// That the work panicked.
@@ -88,6 +88,17 @@ pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::result::Result<T, Unfinished> {
     tokio::task::spawn_blocking(work).await.map_err(Unfinished::ended)
+}
+
+/// Runs work on a worker thread, as [`blocking`].
+///
+/// # Errors
+/// That of the work, or the one that `panicked` makes if the work panicked.
+pub async fn try_blocking<T: Send + 'static, E: Send + 'static>(
+    work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
+    panicked: impl FnOnce(Unfinished) -> E,
+) -> std::result::Result<T, E> {
+    blocking(work).await.map_err(panicked)?
 }
 
 #[cfg(test)]
@@ -103,7 +114,7 @@ mod tests {
             tokio::time::sleep(Duration::from_millis(5 * (number % 3))).await;
             Ok(number)
         };
-        assert_eq!(all_of((0..20).map(piece), 3).await.unwrap(), (0..20).collect::<Vec<_>>());
+        assert_eq!(join_ordered((0..20).map(piece), 3).await.unwrap(), (0..20).collect::<Vec<_>>());
     }
 
     #[tokio::test]

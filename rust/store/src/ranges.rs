@@ -10,7 +10,7 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 
 /// The largest span, so that a large contiguous read is divided among several connections.
-const LARGEST_SPAN: u64 = 32 * 1024 * 1024;
+const MAX_SPAN_BYTES: u64 = 32 * 1024 * 1024;
 
 /// Spans to read, in ascending order, and for each requested range the index of its span.
 pub(super) struct Spans {
@@ -30,7 +30,7 @@ pub(super) fn merge(wanted: &[Range<u64>], gap: u64) -> Spans {
         match spans.last_mut() {
             Some(last)
                 if start <= last.end.saturating_add(gap)
-                    && (end <= last.end || end.saturating_sub(last.start) <= LARGEST_SPAN) =>
+                    && (end <= last.end || end.saturating_sub(last.start) <= MAX_SPAN_BYTES) =>
             {
                 last.end = last.end.max(end);
             }

@@ -19,7 +19,7 @@ use futures::TryStreamExt;
 
 use crate::cached_log_tail::CachedLogTail;
 use crate::checkpoint::read::AddColumns;
-use crate::checkpoint_writer::{Written, is_due, of_snapshot};
+use crate::checkpoint_writer::{WrittenCheckpoint, is_due, of_snapshot};
 use crate::cleanup::clean_log;
 use crate::committers::{CommitFile, Committer, put_hint_file};
 use crate::error::{Error, Kind, Result};
@@ -181,7 +181,7 @@ async fn checkpoint(
     (version, tail): (u64, Option<CachedLogTail>),
     checksum: Option<&VersionChecksum>,
     now_ms: i64,
-) -> Result<(Snapshot, Written)> {
+) -> Result<(Snapshot, WrittenCheckpoint)> {
     let snapshot = match tail {
         Some(tail) => tail.snapshot(checksum).await?,
         None => Snapshot::open(storage, Some(version)).await?,

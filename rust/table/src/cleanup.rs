@@ -18,7 +18,7 @@ use futures::TryStreamExt;
 use futures::future::ready;
 
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
-use crate::checkpoint_writer::OLDEST_REUSED_MS;
+use crate::checkpoint_writer::MAX_REUSED_AGE_MS;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::log::{LogSource, log_file_path};
@@ -28,7 +28,7 @@ use deltic_store::Storage;
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
 
 // A sidecar that a new checkpoint takes over must be far from the age at which it could be deleted.
-const _: () = assert!(OLDEST_REUSED_MS * 2 <= DAY_MS);
+const _: () = assert!(MAX_REUSED_AGE_MS * 2 <= DAY_MS);
 
 /// Deletes log files that are older than `delta.logRetentionDuration` and that a checkpoint replaces, and returns
 /// their number.
@@ -95,7 +95,7 @@ async fn dispensable(storage: &Storage, newest_expired: u64) -> Result<Option<Ex
 /// `Corrupt` or `NotFound` if it is damaged or a part of it is missing.
 async fn check_whole(storage: &Storage, checkpoint: &Checkpoint) -> Result<()> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
-    if open.state().protocol.is_none() || open.state().metadata.is_none() {
+    if open.non_file_actions().protocol.is_none() || open.non_file_actions().metadata.is_none() {
         return Err(Error::corrupt("a checkpoint lacks the protocol or the metadata of the table"));
     }
     open.adds(&AddColumns::all()).try_for_each(|_| ready(Ok(()))).await?;

@@ -16,7 +16,7 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::stats::typed::StatsLayout;
 use deltic_store::Storage;
 use deltic_table::checkpoint::read::AddColumns;
-use deltic_table::checkpoint_writer::{Written, checkpoint, is_due, of_snapshot};
+use deltic_table::checkpoint_writer::{WrittenCheckpoint, checkpoint, is_due, of_snapshot};
 use deltic_table::error::Result;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
@@ -76,12 +76,12 @@ impl Log {
         block_on(Snapshot::open(&self.storage, None)).unwrap()
     }
 
-    fn checkpoint_at(&self, now_ms: i64) -> Result<Written> {
+    fn checkpoint_at(&self, now_ms: i64) -> Result<WrittenCheckpoint> {
         block_on(async { of_snapshot(&Snapshot::open(&self.storage, None).await?, now_ms).await })
     }
 
     /// Checkpoints the newest version, and deletes all other log files.
-    fn only_checkpoint(&self, now_ms: i64) -> Written {
+    fn only_checkpoint(&self, now_ms: i64) -> WrittenCheckpoint {
         let written = self.checkpoint_at(now_ms).unwrap();
         let kept = [self.checkpoint_name(written.version), "_last_checkpoint".to_owned()];
         for entry in std::fs::read_dir(self.path("")).unwrap() {
@@ -202,7 +202,7 @@ async fn state(snapshot: &Snapshot) -> Result<State> {
 async fn live(snapshot: &Snapshot) -> Result<Vec<AddBatch>> {
     let columns = AddColumns {
         members: ADD_SCHEMA.fields().iter().map(|f| f.name().as_str()).filter(|n| *n != "stats").collect(),
-        stats_text: true,
+        stats_json: true,
         stats_typed: true,
         ..AddColumns::default()
     };
@@ -691,7 +691,7 @@ fn tables_with_the_feature_get_the_v2_spec() {
     let snapshot = log.snapshot();
     assert_eq!(block_on(state(&snapshot)).unwrap(), before);
     let checkpoint = block_on(snapshot.checkpoint()).unwrap().unwrap();
-    assert_eq!(checkpoint.state().checkpoint_metadata.as_ref().unwrap().version, 0);
+    assert_eq!(checkpoint.non_file_actions().checkpoint_metadata.as_ref().unwrap().version, 0);
     assert_eq!(checkpoint.sidecars().len(), 1);
     // Without the policy the classic name is used, which more readers support.
     log.commit(&[metadata(&[("x", "long")], &[], &[])]);

@@ -269,7 +269,11 @@ async fn overlapping_column_chunks_are_corrupt() {
     assert_eq!(read_checkpoint(file(PATH).bytes()).await.unwrap(), 1);
     let twice =
         file("message m { required group add { required binary path (STRING); required binary tags (STRING); } }");
-    check_refused("one chunk for two", &read_checkpoint(twice.bytes()).await.unwrap_err(), "uses bytes twice");
+    check_refused(
+        "one chunk for two",
+        &read_checkpoint(twice.bytes()).await.unwrap_err(),
+        "column chunks of the Parquet file overlap",
+    );
 }
 
 #[tokio::test]
@@ -280,7 +284,7 @@ async fn pages_that_end_before_their_row_group_are_corrupt() {
         File { message: PATH, codec: Compression::UNCOMPRESSED, rows, chunk, has_dictionary: false }
     };
     assert_eq!(read_checkpoint(file(1).bytes()).await.unwrap(), 1);
-    check_refused("a page is missing", &read_checkpoint(file(3).bytes()).await.unwrap_err(), "2 rows less than");
+    check_refused("a page is missing", &read_checkpoint(file(3).bytes()).await.unwrap_err(), "2 rows fewer than");
 }
 
 /// The decoder of the parquet crate panics on a string of negative length.
@@ -369,11 +373,14 @@ fn files_of_writers_are_within_the_limits() {
             let (start, length) = column.byte_range();
             let chunk = bytes.slice(start as usize..(start + length) as usize);
             let texts: usize = values.iter().map(|text| text.len()).sum();
-            let PageLimits { values, bytes, dictionary, coded, prefixes, .. } =
+            let PageLimits { values, bytes, dictionary, dictionary_encoded, prefixes, .. } =
                 check(&chunk, column).unwrap_or_else(|e| panic!("{codec:?} {encoding:?}: {e}"));
             assert_eq!(values, 6000);
-            assert_eq!((dictionary > 0, coded > 0), (encoding.is_none(), encoding.is_none()), "{codec:?}");
-            assert!(coded > 0 || bytes + prefixes >= texts as u64, "{codec:?} {encoding:?}: {bytes} and {prefixes}");
+            assert_eq!((dictionary > 0, dictionary_encoded > 0), (encoding.is_none(), encoding.is_none()), "{codec:?}");
+            assert!(
+                dictionary_encoded > 0 || bytes + prefixes >= texts as u64,
+                "{codec:?} {encoding:?}: {bytes} and {prefixes}"
+            );
             assert!(bytes <= column.uncompressed_size() as u64, "{codec:?} {encoding:?}: {bytes}");
             for end in 0..chunk.len().min(400) {
                 let _ = check(&chunk.slice(..end), column);

@@ -556,5 +556,5 @@ async fn impossible_row_counts_of_checkpoints_are_corrupt() {
     sample.put("00000000000000000001.checkpoint.parquet", &bytes);
     sample.delete("00000000000000000000.json");
     let error = sample.open().await.unwrap_err();
-    assert!(is_corrupt(&error, "more rows than a file of its size"), "{error}");
+    assert!(is_corrupt(&error, "more rows than a file of this size"), "{error}");
 }

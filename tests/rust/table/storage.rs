@@ -709,12 +709,12 @@ async fn request_head(send: impl AsyncFnOnce(String)) -> String {
 
 #[tokio::test]
 async fn secrets_of_a_url_become_options() {
-    let (location, found) = Storage::locate("s3://bucket/t/", options([("aws_region", "here")])).unwrap();
+    let (location, found) = Storage::split_secrets("s3://bucket/t/", options([("aws_region", "here")])).unwrap();
     assert_eq!((location.as_str(), found), ("s3://bucket/t", options([("aws_region", "here")])));
 
     let old = options([("AZURE_STORAGE_SAS_KEY", "sig=OLD"), ("azure_allow_http", "true")]);
     let uri = "https://account.blob.core.windows.net/c/t?sv=1&sig=SECRET";
-    let (location, mut found) = Storage::locate(uri, old).unwrap();
+    let (location, mut found) = Storage::split_secrets(uri, old).unwrap();
     assert_eq!(location, "https://account.blob.core.windows.net/c/t");
     assert_eq!(found, options([("azure_storage_sas_token", "sv=1&sig=SECRET"), ("azure_allow_http", "true")]));
     let head = request_head(async |address| {

@@ -17,7 +17,7 @@ pub type Decoded<T> = Result<T, Failure>;
 pub(super) const NO_SUCH_ENTRY: Failure = Failure::Corrupt("a value is not in its dictionary");
 pub(super) const NOT_UTF8: Failure = Failure::Corrupt("a string is not UTF-8");
 /// If fewer than one in so many rows are needed, only these are decoded.
-pub(super) const FEW: usize = 8;
+pub(super) const SPARSE_RATIO: usize = 8;
 
 /// The bytes of one leaf in one row group, and its description in the footer.
 #[derive(Debug, Clone, Copy)]
@@ -36,22 +36,22 @@ pub struct Chunk<'c> {
     pub rows: usize,
     /// The compressed bytes of all pages by the footer.
     pub compressed: usize,
-    /// The same after decompression.
+    /// The bytes of all pages after decompression by the footer.
     pub size: usize,
 }
 
 /// How many decompressed bytes are assumed for each compressed byte before it is decompressed.
-const USUAL_RATIO: usize = 8;
+const ASSUMED_RATIO: usize = 8;
 
 impl Chunk<'_> {
     /// The decompressed bytes of its pages by the footer, but no more than their compressed bytes justify.
-    pub(super) fn likely(&self) -> usize {
-        self.size.min(self.compressed.saturating_mul(USUAL_RATIO))
+    pub(super) fn expected_bytes(&self) -> usize {
+        self.size.min(self.compressed.saturating_mul(ASSUMED_RATIO))
     }
 }
 
-/// An empty buffer with room for so many bytes.
-pub(super) fn with_room(bytes: usize) -> Decoded<Vec<u8>> {
+/// An empty buffer with this capacity.
+pub(super) fn buffer_with_capacity(bytes: usize) -> Decoded<Vec<u8>> {
     let mut memory = Vec::new();
     memory.try_reserve_exact(bytes).map_err(|_| Failure::Unsupported)?;
     Ok(memory)

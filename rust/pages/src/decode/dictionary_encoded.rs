@@ -9,14 +9,14 @@ use arrow_array::Int64Array;
 use arrow_buffer::{BooleanBufferBuilder, NullBuffer};
 use parquet::basic::Type as PhysicalType;
 
-use super::chunk::{Chunk, Decoded, FEW, Failure, NO_SUCH_ENTRY, Scratch, with_room, with_scratch};
+use super::chunk::{Chunk, Decoded, Failure, NO_SUCH_ENTRY, SPARSE_RATIO, Scratch, buffer_with_capacity, with_scratch};
 use super::hybrid::Runs;
-use super::page::{Encoding, PageReader, Step};
-use super::values::{CUT_OFF, nulls, spread, there_in};
+use super::page::{Encoding, NextPage, PageReader};
+use super::values::{CUT_OFF, count_defined, nulls, spread};
 
 /// Bytes of a number, and of a difference.
-const WHOLE: usize = size_of::<i64>();
-const APART: usize = size_of::<u32>();
+const NUMBER_BYTES: usize = size_of::<i64>();
+const DIFFERENCE_BYTES: usize = size_of::<u32>();
 
 /// 64-bit integers, kept as codes where the file has codes.
 #[derive(Debug)]
@@ -56,19 +56,23 @@ enum Kind {
 }
 
 /// The most bytes of runs of codes, and how many more for each value: bytes after them are not kept.
-const FREE_RUNS: usize = 64;
-const RUN_OF_VALUE: usize = 5;
+const BASE_RUN_BYTES: usize = 64;
+const RUN_BYTES_PER_VALUE: usize = 5;
 
 /// The bytes that a leaf is likely to take, if its numbers need few bits.
-fn likely_room(chunk: Chunk<'_>) -> usize {
-    let are_distinct = chunk.size >= chunk.rows.saturating_mul(WHOLE);
-    chunk.likely().saturating_sub(if are_distinct { chunk.rows.saturating_mul(WHOLE - APART) } else { 0 })
+fn expected_memory(chunk: Chunk<'_>) -> usize {
+    let are_distinct = chunk.size >= chunk.rows.saturating_mul(NUMBER_BYTES);
+    chunk.expected_bytes().saturating_sub(if are_distinct {
+        chunk.rows.saturating_mul(NUMBER_BYTES - DIFFERENCE_BYTES)
+    } else {
+        0
+    })
 }
 
 impl Numbers {
     /// Appends the `count` numbers at the beginning of `data`.
     fn append(data: &[u8], count: usize, memory: &mut Vec<u8>) -> Decoded<Self> {
-        let (numbers, _) = data.as_chunks::<WHOLE>();
+        let (numbers, _) = data.as_chunks::<NUMBER_BYTES>();
         let numbers = numbers.get(..count).ok_or(CUT_OFF)?;
         let start = memory.len();
         let (least, most) = numbers.iter().fold((i64::MAX, i64::MIN), |(least, most), bytes| {
@@ -80,7 +84,8 @@ impl Numbers {
             memory.extend_from_slice(numbers.as_flattened());
             return Ok(Self { start, count, least: None });
         }
-        let difference = |bytes: &[u8; WHOLE]| (i64::from_le_bytes(*bytes).wrapping_sub(least) as u32).to_le_bytes();
+        let difference =
+            |bytes: &[u8; NUMBER_BYTES]| (i64::from_le_bytes(*bytes).wrapping_sub(least) as u32).to_le_bytes();
         memory.extend(numbers.iter().flat_map(difference));
         Ok(Self { start, count, least: Some(least) })
     }
@@ -91,8 +96,10 @@ impl Numbers {
         }
         let front = |width: usize| memory.get(self.start + at * width..);
         match self.least {
-            Some(least) => Some(least.wrapping_add(u32::from_le_bytes(*front(APART)?.first_chunk()?).into())),
-            None => Some(i64::from_le_bytes(*front(WHOLE)?.first_chunk()?)),
+            Some(least) => {
+                Some(least.wrapping_add(u32::from_le_bytes(*front(DIFFERENCE_BYTES)?.first_chunk()?).into()))
+            }
+            None => Some(i64::from_le_bytes(*front(NUMBER_BYTES)?.first_chunk()?)),
         }
     }
 }
@@ -110,26 +117,26 @@ impl DictionaryEncoded {
             if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
                 return Err(Failure::Unsupported);
             }
-            let mut memory = with_room(likely_room(chunk))?;
+            let mut memory = buffer_with_capacity(expected_memory(chunk))?;
             let dictionary = known.map(|page| Numbers::append(page.data, page.values, &mut memory)).transpose()?;
             let (mut valid, mut found) = (BooleanBufferBuilder::new(chunk.rows), Vec::new());
-            while let Some(Step::Wanted(packed)) = pages.step()? {
-                let page = packed.open(chunk, buffer)?;
-                let there = page.defined(chunk, chunk.max_definition)?;
-                let count = there.count_set_bits();
-                valid.append_buffer(&there);
+            while let Some(NextPage::Read(compressed)) = pages.next_page()? {
+                let page = compressed.open(chunk, buffer)?;
+                let defined = page.defined(chunk, chunk.max_definition)?;
+                let count = defined.count_set_bits();
+                valid.append_buffer(&defined);
                 let kind = match page.encoding {
                     Encoding::Plain => Kind::Plain(Numbers::append(page.data, count, &mut memory)?),
                     Encoding::Dictionary if dictionary.is_some() => {
                         let (width, runs) = page.data.split_first().unwrap_or((&0, &[]));
-                        if runs.len() > FREE_RUNS.saturating_add(count.saturating_mul(RUN_OF_VALUE)) {
+                        if runs.len() > BASE_RUN_BYTES.saturating_add(count.saturating_mul(RUN_BYTES_PER_VALUE)) {
                             return Err(Failure::Unsupported);
                         }
                         let start = memory.len();
                         memory.extend_from_slice(runs);
                         Kind::Coded { width: u32::from(*width), start, end: memory.len() }
                     }
-                    Encoding::Dictionary | Encoding::Runs | Encoding::Other => return Err(Failure::Unsupported),
+                    Encoding::Dictionary | Encoding::Rle | Encoding::Other => return Err(Failure::Unsupported),
                 };
                 found.push(Values { count, kind });
             }
@@ -156,11 +163,11 @@ impl DictionaryEncoded {
         // How many values there are before a row.
         let (mut before, mut counted) = (0, 0);
         for row in rows {
-            before += there_in(self.nulls.as_ref(), counted, row);
+            before += count_defined(self.nulls.as_ref(), counted, row);
             counted = row;
-            let is_there = there_in(self.nulls.as_ref(), row, row + 1) > 0;
-            valid.append(is_there);
-            if is_there {
+            let is_defined = count_defined(self.nulls.as_ref(), row, row + 1) > 0;
+            valid.append(is_defined);
+            if is_defined {
                 places.push(before);
             }
         }
@@ -207,7 +214,7 @@ impl DictionaryEncoded {
 /// The codes at these indexes, of `count` codes.
 fn some(runs: Runs<'_>, count: usize, places: &[usize]) -> Decoded<Vec<usize>> {
     let mut codes = Vec::with_capacity(places.len());
-    if places.len() < count / FEW {
+    if places.len() < count / SPARSE_RATIO {
         runs.some(places.iter().copied(), &mut codes)?;
         return Ok(codes.into_iter().map(|code| code as usize).collect());
     }
@@ -239,7 +246,7 @@ mod tests {
             let mut memory = vec![1; before];
             prop_assert_eq!(Numbers::append(&data, numbers.len() + 1, &mut memory).err(), Some(CUT_OFF));
             let appended = Numbers::append(&data, numbers.len(), &mut memory).unwrap();
-            let width = if apart <= u64::from(u32::MAX) { APART } else { WHOLE };
+            let width = if apart <= u64::from(u32::MAX) { DIFFERENCE_BYTES } else { NUMBER_BYTES };
             prop_assert_eq!(memory.len(), before + numbers.len() * width);
             for (at, number) in numbers.iter().enumerate() {
                 prop_assert_eq!(appended.number(at, &memory), Some(*number));

@@ -10,13 +10,13 @@ use arrow_buffer::BooleanBuffer;
 use parquet::basic::Type as PhysicalType;
 
 use super::chunk::{Chunk, Decoded, Failure, NOT_UTF8, Scratch, with_scratch};
-use super::page::{Encoding, Page, opened, split};
+use super::page::{Encoding, Page, open_dictionary, take_data_page};
 use super::values::{StringDictionary, StringValues, Value, spread};
 
 const OTHER_SLOTS: Failure = Failure::Corrupt("keys and values of a map do not go together");
 /// How many entries all maps may have, however small the file, and how many more for each row. All are in memory at once;
 /// with more, the general decoder is used, which takes some rows at a time.
-const FREE_SLOTS: usize = 1 << 20;
+const BASE_SLOTS: usize = 1 << 20;
 const SLOTS_PER_ROW: usize = 16;
 
 /// The values of one key.
@@ -72,15 +72,15 @@ pub fn entries(keys: Chunk<'_>, values: Chunk<'_>, sought: &[[&str; 2]]) -> Deco
 fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
     with_scratch(|scratch| {
         let mut rest = keys.bytes;
-        let dictionary = opened(&mut rest, keys, &mut scratch.dictionary)?;
+        let dictionary = open_dictionary(&mut rest, keys, &mut scratch.dictionary)?;
         let Some(dictionary) = dictionary.filter(|page| page.values == 1) else { return Ok(None) };
         let mut slots = 0_usize;
-        while let Some(packed) = split(&mut rest)? {
-            slots = slots.saturating_add(packed.values);
+        while let Some(compressed) = take_data_page(&mut rest)? {
+            slots = slots.saturating_add(compressed.values);
             if slots > keys.rows {
                 return Ok(None);
             }
-            let page = packed.open(keys, &mut scratch.page)?;
+            let page = compressed.open(keys, &mut scratch.page)?;
             if page.encoding != Encoding::Dictionary || page.repeated(keys)?.count_set_bits() > 0 {
                 return Ok(None);
             }
@@ -96,7 +96,7 @@ fn sole_key(keys: Chunk<'_>) -> Decoded<Option<Vec<u8>>> {
 /// The values if every slot is a row, and has this key if it has any.
 fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> {
     let mut codes = Vec::with_capacity(values.rows);
-    each_page(values, |page, continues, there, mut strings| {
+    each_page(values, |page, continues, defined, mut strings| {
         if continues.count_set_bits() > 0 {
             return Err(OTHER_SLOTS);
         }
@@ -111,13 +111,13 @@ fn of_sole_key(values: Chunk<'_>, distinct: &mut Distinct) -> Decoded<Vec<u32>> 
                 }
             }
             StringValues::Plain(_) => {
-                for _ in 0..there.count_set_bits() {
+                for _ in 0..defined.count_set_bits() {
                     codes.push(distinct.number(&strings.next()?)?);
                 }
             }
         }
         if codes.len() - start < page.values {
-            spread(&mut codes, start, there, NONE);
+            spread(&mut codes, start, defined, NONE);
         }
         Ok(())
     })?;
@@ -226,9 +226,9 @@ impl Distinct {
 
 /// Calls `show` for every slot: with whether it begins a row, and its value if it has one.
 fn each_slot(chunk: Chunk<'_>, mut show: impl FnMut(bool, Option<Value<'_>>) -> Decoded<()>) -> Decoded<()> {
-    each_page(chunk, |page, continues, there, mut values| {
+    each_page(chunk, |page, continues, defined, mut values| {
         for slot in 0..page.values {
-            let value = if there.value(slot) { Some(values.next()?) } else { None };
+            let value = if defined.value(slot) { Some(values.next()?) } else { None };
             show(!continues.value(slot), value)?;
         }
         Ok(())
@@ -244,16 +244,16 @@ fn each_page(
     with_scratch(|scratch| {
         let Scratch { page: buffer, dictionary: dictionary_buffer, codes } = scratch;
         let mut rest = chunk.bytes;
-        let dictionary = opened(&mut rest, chunk, dictionary_buffer)?;
+        let dictionary = open_dictionary(&mut rest, chunk, dictionary_buffer)?;
         let strings = dictionary.as_ref().map(StringDictionary::of).transpose()?;
         let known = strings.as_ref().zip(dictionary.as_ref().map(|page| page.data));
-        let mut left = FREE_SLOTS.saturating_add(chunk.rows.saturating_mul(SLOTS_PER_ROW));
-        while let Some(packed) = split(&mut rest)? {
-            left = left.checked_sub(packed.values).ok_or(Failure::Unsupported)?;
-            let page = packed.open(chunk, buffer)?;
-            let (continues, there) = (page.repeated(chunk)?, page.defined(chunk, chunk.max_definition)?);
-            let values = StringValues::of(&page, there.count_set_bits(), known, codes)?;
-            show(&page, &continues, &there, values)?;
+        let mut left = BASE_SLOTS.saturating_add(chunk.rows.saturating_mul(SLOTS_PER_ROW));
+        while let Some(compressed) = take_data_page(&mut rest)? {
+            left = left.checked_sub(compressed.values).ok_or(Failure::Unsupported)?;
+            let page = compressed.open(chunk, buffer)?;
+            let (continues, defined) = (page.repeated(chunk)?, page.defined(chunk, chunk.max_definition)?);
+            let values = StringValues::of(&page, defined.count_set_bits(), known, codes)?;
+            show(&page, &continues, &defined, values)?;
         }
         Ok(())
     })

@@ -6,7 +6,7 @@ use crate::thrift::{FALSE, I32, STRUCT, Thrift};
 
 pub(super) const DATA_PAGE: i32 = 0;
 pub(super) const DICTIONARY_PAGE: i32 = 2;
-pub(super) const DATA_PAGE_OF_SECOND_KIND: i32 = 3;
+pub(super) const DATA_PAGE_V2: i32 = 3;
 /// The most levels in a header. The deepest part, statistics, is a struct of plain values.
 const MAX_DEPTH: usize = 8;
 
@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 8;
 pub(super) enum Encoding {
     Plain,
     Dictionary,
-    Runs,
+    Rle,
     #[default]
     Other,
 }
@@ -25,7 +25,7 @@ impl Encoding {
         match number {
             0 => Self::Plain,
             2 | 8 => Self::Dictionary,
-            3 => Self::Runs,
+            3 => Self::Rle,
             _ => Self::Other,
         }
     }
@@ -37,15 +37,15 @@ pub(super) struct Header {
     pub(super) kind: i32,
     pub(super) uncompressed: Option<usize>,
     pub(super) compressed: Option<usize>,
-    /// Whether it had the members of the page's own kind.
+    /// Whether the header has the members of its kind of page.
     pub(super) is_whole: bool,
     pub(super) values: usize,
     pub(super) encoding: Encoding,
-    /// Whether repetition and definition levels are encoded as runs.
-    pub(super) are_runs: [bool; 2],
+    /// Whether repetition and definition levels have the encoding RLE.
+    pub(super) levels_are_rle: [bool; 2],
     pub(super) repetition: usize,
     pub(super) definition: usize,
-    pub(super) is_stored: bool,
+    pub(super) is_uncompressed: bool,
 }
 
 impl Header {
@@ -59,7 +59,7 @@ impl Header {
                 (3, I32) => header.compressed = Some(length(thrift)?),
                 (5, STRUCT) => header.data_page(thrift)?,
                 (7, STRUCT) => header.dictionary_page(thrift)?,
-                (8, STRUCT) => header.data_page_of_second_kind(thrift)?,
+                (8, STRUCT) => header.data_page_v2(thrift)?,
                 _ => thrift.skip(kind, MAX_DEPTH)?,
             }
         }
@@ -72,8 +72,8 @@ impl Header {
             match (id, kind) {
                 (1, I32) => self.values = length(thrift)?,
                 (2, I32) => self.encoding = Encoding::of(thrift.int()?),
-                (3, I32) => self.are_runs[1] = Encoding::of(thrift.int()?) == Encoding::Runs,
-                (4, I32) => self.are_runs[0] = Encoding::of(thrift.int()?) == Encoding::Runs,
+                (3, I32) => self.levels_are_rle[1] = Encoding::of(thrift.int()?) == Encoding::Rle,
+                (4, I32) => self.levels_are_rle[0] = Encoding::of(thrift.int()?) == Encoding::Rle,
                 _ => thrift.skip(kind, MAX_DEPTH)?,
             }
         }
@@ -100,7 +100,7 @@ impl Header {
         Some(())
     }
 
-    fn data_page_of_second_kind(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
+    fn data_page_v2(&mut self, thrift: &mut Thrift<'_>) -> Option<()> {
         let mut id = 0;
         while let Some(kind) = thrift.field(&mut id)? {
             match (id, kind) {
@@ -108,11 +108,11 @@ impl Header {
                 (4, I32) => self.encoding = Encoding::of(thrift.int()?),
                 (5, I32) => self.definition = length(thrift)?,
                 (6, I32) => self.repetition = length(thrift)?,
-                (7, FALSE) => self.is_stored = true,
+                (7, FALSE) => self.is_uncompressed = true,
                 _ => thrift.skip(kind, MAX_DEPTH)?,
             }
         }
-        self.is_whole |= self.kind == DATA_PAGE_OF_SECOND_KIND;
+        self.is_whole |= self.kind == DATA_PAGE_V2;
         Some(())
     }
 }

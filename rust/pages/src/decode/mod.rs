@@ -36,21 +36,21 @@ pub use self::chunk::{Chunk, Decoded, Failure};
 pub use self::dictionary_encoded::DictionaryEncoded;
 pub use self::entries::{Entries, NONE, entries};
 pub use self::front_coded::{FrontCodedStrings, FrontCoder};
-use self::page::{PageReader, Step};
+use self::page::{NextPage, PageReader};
 pub use self::string_pages::StringPages;
 pub use self::string_views::StringViews;
 
 /// Which rows have at least the definition level `least`: in which a leaf, or a struct around it, is not null.
 pub fn defined(chunk: Chunk<'_>, least: u32) -> Decoded<BooleanBuffer> {
-    let mut there = BooleanBufferBuilder::new(chunk.rows);
+    let mut defined = BooleanBufferBuilder::new(chunk.rows);
     with_scratch(|scratch| {
         let (mut pages, _) = PageReader::new(chunk, None, &mut scratch.dictionary)?;
-        while let Some(step) = pages.step()? {
-            if let Step::Wanted(packed) = step {
-                there.append_buffer(&packed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
+        while let Some(step) = pages.next_page()? {
+            if let NextPage::Read(compressed) = step {
+                defined.append_buffer(&compressed.open(chunk, &mut scratch.page)?.defined(chunk, least)?);
             }
         }
-        Ok(there.finish())
+        Ok(defined.finish())
     })
 }
 

@@ -9,7 +9,7 @@ use arrow_schema::DataType as ArrowType;
 use parquet::basic::Type as PhysicalType;
 
 use super::chunk::{Chunk, Decoded, Failure, Scratch, with_scratch};
-use super::page::{Encoding, PageReader, Step};
+use super::page::{Encoding, NextPage, PageReader};
 use super::values::{Number, nulls, spread};
 
 /// The numbers of a leaf in an array of this type, which has the same values. With `rows`, others
@@ -53,28 +53,28 @@ fn numbers<T: ArrowPrimitiveType<Native: Number>>(
         let mut values: Vec<T::Native> = Vec::new();
         values.try_reserve_exact(chunk.rows).map_err(|_| Failure::Unsupported)?;
         let mut valid = BooleanBufferBuilder::new(chunk.rows);
-        while let Some(step) = pages.step()? {
-            let packed = match step {
-                Step::Wanted(packed) => packed,
-                Step::Unwanted(count) => {
+        while let Some(step) = pages.next_page()? {
+            let compressed = match step {
+                NextPage::Read(compressed) => compressed,
+                NextPage::Skip(count) => {
                     values.resize(values.len() + count, none);
                     valid.append_n(count, false);
                     continue;
                 }
             };
-            let page = packed.open(chunk, buffer)?;
-            let there = page.defined(chunk, chunk.max_definition)?;
-            let (start, found) = (values.len(), there.count_set_bits());
+            let page = compressed.open(chunk, buffer)?;
+            let defined = page.defined(chunk, chunk.max_definition)?;
+            let (start, found) = (values.len(), defined.count_set_bits());
             match page.encoding {
                 Encoding::Plain => Number::plain(page.data, found, &mut values)?,
                 Encoding::Dictionary => {
                     page.codes(found, codes)?;
                     Number::coded(known.0, known.1, codes, &mut values)?;
                 }
-                Encoding::Runs | Encoding::Other => return Err(Failure::Unsupported),
+                Encoding::Rle | Encoding::Other => return Err(Failure::Unsupported),
             }
-            spread(&mut values, start, &there, none);
-            valid.append_buffer(&there);
+            spread(&mut values, start, &defined, none);
+            valid.append_buffer(&defined);
         }
         Ok(PrimitiveArray::new(values.into(), nulls(valid)))
     })

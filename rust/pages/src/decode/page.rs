@@ -10,24 +10,25 @@ use parquet::basic::Compression;
 
 use super::chunk::{Chunk, Decoded, Failure};
 pub(super) use super::header::Encoding;
-use super::header::{DATA_PAGE, DATA_PAGE_OF_SECOND_KIND, DICTIONARY_PAGE, Header};
+use super::header::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Header};
 use super::hybrid::Runs;
 use crate::thrift::Thrift;
 
 pub(super) const BROKEN_HEADER: Failure = Failure::Corrupt("a page header cannot be read");
 pub(super) const CUT_OFF: Failure = Failure::Corrupt("a page is cut off");
 pub(super) const OTHER_ROWS: Failure = Failure::Corrupt("a column chunk has another number of rows than its row group");
-const NO_SNAPPY: Failure = Failure::Corrupt("a page is no Snappy");
+const NO_SNAPPY: Failure = Failure::Corrupt("a page is not valid Snappy");
 const WRONG_LENGTH: Failure = Failure::Corrupt("the length of a page differs from its header");
 
 /// The most bytes that one byte of Snappy can become, rounded up: three bytes copy 64.
-const SNAPPY_RATIO: usize = 24;
-/// Memory for pages is allocated in multiples of this, unless they are smaller, with room for a slightly larger page.
-const STEP: usize = 256 * 1024;
-const PART_MORE: usize = 8;
-/// Pages that are larger than this and grow by more than this factor are left to the general decoder.
-const USUAL_RATIO: usize = 1024;
-const USUAL_PAGE: usize = 16 * 1024 * 1024;
+const MAX_SNAPPY_RATIO: usize = 24;
+/// Memory for pages is allocated in multiples of `BUFFER_STEP`, unless they are smaller, and by one part in
+/// `BUFFER_SLACK_DIVISOR` larger than the page.
+const BUFFER_STEP: usize = 256 * 1024;
+const BUFFER_SLACK_DIVISOR: usize = 8;
+/// Zstandard pages that are larger than `MAX_ZSTD_PAGE` and grow by more than `MAX_ZSTD_RATIO` are left to the general decoder.
+const MAX_ZSTD_RATIO: usize = 1024;
+const MAX_ZSTD_PAGE: usize = 16 * 1024 * 1024;
 
 /// A page as its header describes it, not decompressed.
 #[derive(Debug, Clone, Copy)]
@@ -42,10 +43,11 @@ pub(super) struct CompressedPage<'c> {
 
 #[derive(Debug, Clone, Copy)]
 enum Levels {
-    /// In the compressed part, each with its length before it; whether repetition and definition levels are runs.
-    Inside([bool; 2]),
-    /// Before the part that may be compressed: lengths of repetition and definition levels, and whether the rest is compressed.
-    Before(usize, usize, bool),
+    /// Levels in the compressed part, each with its length before it; whether repetition and definition levels are RLE.
+    V1([bool; 2]),
+    /// Levels before the part that may be compressed: lengths of repetition and definition levels, and whether the values
+    /// are compressed.
+    V2(usize, usize, bool),
 }
 
 /// A page that can be read.
@@ -70,11 +72,11 @@ pub(super) struct PageReader<'c> {
 }
 
 /// The next page or rows.
-pub(super) enum Step<'c> {
+pub(super) enum NextPage<'c> {
     /// A page with requested rows.
-    Wanted(CompressedPage<'c>),
+    Read(CompressedPage<'c>),
     /// So many rows of which none is requested.
-    Unwanted(usize),
+    Skip(usize),
 }
 
 impl<'c> PageReader<'c> {
@@ -88,7 +90,7 @@ impl<'c> PageReader<'c> {
         'c: 'p,
     {
         let mut pages = Self::resumed(chunk, 0, true, rows)?;
-        let dictionary = opened(&mut pages.rest, chunk, buffer)?;
+        let dictionary = open_dictionary(&mut pages.rest, chunk, buffer)?;
         Ok((pages, dictionary))
     }
 
@@ -108,26 +110,26 @@ impl<'c> PageReader<'c> {
     }
 
     /// The next page; `None` after all rows, or if the next page is not complete in the piece.
-    pub(super) fn step(&mut self) -> Decoded<Option<Step<'c>>> {
+    pub(super) fn next_page(&mut self) -> Decoded<Option<NextPage<'c>>> {
         if self.at == self.end {
             return Ok(None);
         }
         let mut after = self.rest;
-        let packed = match whole(split(&mut after), self.is_last)? {
-            Some(Some(packed)) => packed,
+        let compressed = match if_complete(take_data_page(&mut after), self.is_last)? {
+            Some(Some(compressed)) => compressed,
             Some(None) if self.is_last => return Err(OTHER_ROWS),
             _ => return Ok(None),
         };
         self.rest = after;
         let start = self.at;
-        self.at = Some(start + packed.values).filter(|at| *at <= self.end).ok_or(OTHER_ROWS)?;
-        let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, packed.values).count_set_bits() > 0);
-        Ok(Some(if is_wanted { Step::Wanted(packed) } else { Step::Unwanted(packed.values) }))
+        self.at = Some(start + compressed.values).filter(|at| *at <= self.end).ok_or(OTHER_ROWS)?;
+        let is_wanted = self.rows.is_none_or(|rows| rows.slice(start, compressed.values).count_set_bits() > 0);
+        Ok(Some(if is_wanted { NextPage::Read(compressed) } else { NextPage::Skip(compressed.values) }))
     }
 }
 
 /// A result of reading the beginning of a piece; `None` if it was cut off by the end of a piece that is not the last.
-pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
+pub(super) fn if_complete<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
     match read {
         Err(CUT_OFF | BROKEN_HEADER) if !is_last => Ok(None),
         read => read.map(Some),
@@ -135,20 +137,20 @@ pub(super) fn whole<T>(read: Decoded<T>, is_last: bool) -> Decoded<Option<T>> {
 }
 
 /// Takes the dictionary off the beginning of `rest`, if there is one, and decompresses it.
-pub(super) fn opened<'c: 'p, 'p>(
+pub(super) fn open_dictionary<'c: 'p, 'p>(
     rest: &mut &'c [u8],
     chunk: Chunk<'c>,
     buffer: &'p mut Vec<u8>,
 ) -> Decoded<Option<Page<'p>>> {
-    let Some(packed) = dictionary(rest)? else { return Ok(None) };
-    let page = packed.open(chunk, buffer)?;
+    let Some(compressed) = take_dictionary(rest)? else { return Ok(None) };
+    let page = compressed.open(chunk, buffer)?;
     if page.encoding == Encoding::Plain { Ok(Some(page)) } else { Err(Failure::Unsupported) }
 }
 
-/// The same without decompressing it.
-pub(super) fn dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
+/// Takes the dictionary off the beginning of `rest`, if there is one, without decompressing it.
+pub(super) fn take_dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
     let mut after = *rest;
-    let page = page_of(&mut after)?.filter(|packed| packed.is_dictionary);
+    let page = take_page(&mut after)?.filter(|compressed| compressed.is_dictionary);
     if page.is_some() {
         *rest = after;
     }
@@ -156,9 +158,9 @@ pub(super) fn dictionary<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPa
 }
 
 /// Takes the data page off the beginning of `rest`; `None` at the end.
-pub(super) fn split<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
-    match page_of(rest)? {
-        Some(packed) if packed.is_dictionary => Err(Failure::Corrupt("a dictionary stands behind values")),
+pub(super) fn take_data_page<'c>(rest: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
+    match take_page(rest)? {
+        Some(compressed) if compressed.is_dictionary => Err(Failure::Corrupt("a dictionary page follows data pages")),
         page => Ok(page),
     }
 }
@@ -178,9 +180,9 @@ impl<'p> Page<'p> {
         if least == 0 || least > most {
             return Ok(BooleanBuffer::collect_bool(self.values, |_| least == 0));
         }
-        let mut there = BooleanBufferBuilder::new(self.values);
-        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, most, &mut there)?;
-        Ok(there.finish())
+        let mut defined = BooleanBufferBuilder::new(self.values);
+        Runs::new(bytes, u32::BITS - most.leading_zeros(), self.values)?.at_least(least, most, &mut defined)?;
+        Ok(defined.finish())
     }
 
     /// The codes of `count` values.
@@ -193,7 +195,7 @@ impl<'p> Page<'p> {
     }
 }
 
-fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
+fn take_page<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
     if !crate::is_enabled() {
         return Err(Failure::Unsupported);
     }
@@ -207,9 +209,9 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
         let (bytes, rest) = thrift.bytes.split_at_checked(compressed).ok_or(CUT_OFF)?;
         *chunk = rest;
         let levels = match header.kind {
-            DATA_PAGE => Levels::Inside(header.are_runs),
-            DICTIONARY_PAGE => Levels::Inside([true; 2]),
-            DATA_PAGE_OF_SECOND_KIND => Levels::Before(header.repetition, header.definition, !header.is_stored),
+            DATA_PAGE => Levels::V1(header.levels_are_rle),
+            DICTIONARY_PAGE => Levels::V1([true; 2]),
+            DATA_PAGE_V2 => Levels::V2(header.repetition, header.definition, !header.is_uncompressed),
             // Index pages, and kinds of pages added later, are skipped.
             _ => continue,
         };
@@ -228,14 +230,14 @@ fn page_of<'c>(chunk: &mut &'c [u8]) -> Decoded<Option<CompressedPage<'c>>> {
 
 /// Whether all pages of a chunk can be decompressed and decoded here, as far as
 /// their headers tell.
-pub(super) fn are_usual(chunk: Chunk<'_>) -> Decoded<bool> {
+pub(super) fn all_pages_supported(chunk: Chunk<'_>) -> Decoded<bool> {
     let mut rest = chunk.bytes;
-    while let Some(packed) = page_of(&mut rest)? {
-        let is_known = matches!(packed.encoding, Encoding::Plain | Encoding::Dictionary);
-        let has_runs = !matches!(packed.levels, Levels::Inside([_, false]) if chunk.max_definition > 0);
+    while let Some(compressed) = take_page(&mut rest)? {
+        let is_known = matches!(compressed.encoding, Encoding::Plain | Encoding::Dictionary);
+        let has_runs = !matches!(compressed.levels, Levels::V1([_, false]) if chunk.max_definition > 0);
         let is_small = match chunk.codec {
             Compression::UNCOMPRESSED | Compression::SNAPPY => true,
-            Compression::ZSTD(_) => packed.size <= zstd_limit(packed.bytes),
+            Compression::ZSTD(_) => compressed.size <= zstd_limit(compressed.bytes),
             _ => false,
         };
         if !(is_known && has_runs && is_small) {
@@ -246,16 +248,16 @@ pub(super) fn are_usual(chunk: Chunk<'_>) -> Decoded<bool> {
 }
 
 fn zstd_limit(bytes: &[u8]) -> usize {
-    bytes.len().saturating_mul(USUAL_RATIO).max(USUAL_PAGE)
+    bytes.len().saturating_mul(MAX_ZSTD_RATIO).max(MAX_ZSTD_PAGE)
 }
 
 impl<'c> CompressedPage<'c> {
     /// How many bytes are decompressed to open it, with the values at the end; `None` if it is not compressed.
-    pub(super) fn unpacked(&self, codec: Compression) -> Option<usize> {
+    pub(super) fn decompressed_size(&self, codec: Compression) -> Option<usize> {
         match self.levels {
             _ if codec == Compression::UNCOMPRESSED => None,
-            Levels::Inside(_) => Some(self.size),
-            Levels::Before(repetition, definition, is_compressed) => {
+            Levels::V1(_) => Some(self.size),
+            Levels::V2(repetition, definition, is_compressed) => {
                 let levels = repetition.saturating_add(definition);
                 (is_compressed && self.bytes.len() > levels).then(|| self.size.saturating_sub(levels))
             }
@@ -263,12 +265,12 @@ impl<'c> CompressedPage<'c> {
     }
 
     /// How many bytes to allocate for opening it: those that it claims, but no more than its own bytes justify.
-    pub(super) fn room(&self, codec: Compression) -> usize {
+    pub(super) fn buffer_size(&self, codec: Compression) -> usize {
         let limit = match codec {
-            Compression::SNAPPY => self.bytes.len().saturating_mul(SNAPPY_RATIO),
+            Compression::SNAPPY => self.bytes.len().saturating_mul(MAX_SNAPPY_RATIO),
             _ => zstd_limit(self.bytes),
         };
-        self.unpacked(codec).unwrap_or_default().min(limit)
+        self.decompressed_size(codec).unwrap_or_default().min(limit)
     }
 
     /// Decompresses into `buffer` and finds levels and values.
@@ -283,8 +285,8 @@ impl<'c> CompressedPage<'c> {
     /// The codec and the bytes of the compressed part, and its length after decompression.
     fn body(&self, codec: Compression) -> Decoded<(Compression, &'c [u8], usize)> {
         match self.levels {
-            Levels::Inside(_) => Ok((codec, self.bytes, self.size)),
-            Levels::Before(repetition, definition, is_compressed) => {
+            Levels::V1(_) => Ok((codec, self.bytes, self.size)),
+            Levels::V2(repetition, definition, is_compressed) => {
                 let levels = repetition.checked_add(definition).ok_or(CUT_OFF)?;
                 let (_, rest) = self.bytes.split_at_checked(levels).ok_or(CUT_OFF)?;
                 let size = self.size.checked_sub(levels).ok_or(WRONG_LENGTH)?;
@@ -304,16 +306,16 @@ impl<'c> CompressedPage<'c> {
         let (nests, is_optional) = (chunk.max_repetition > 0, chunk.max_definition > 0);
         let (mut repetition, mut definition) = (&[][..], &[][..]);
         match self.levels {
-            Levels::Inside(_) if self.is_dictionary => {}
-            Levels::Inside(are_runs) => {
+            Levels::V1(_) if self.is_dictionary => {}
+            Levels::V1(levels_are_rle) => {
                 // Levels that do not exist may have another encoding, as in files of Spark's writer.
-                if (nests && !are_runs[0]) || (is_optional && !are_runs[1]) {
+                if (nests && !levels_are_rle[0]) || (is_optional && !levels_are_rle[1]) {
                     return Err(Failure::Unsupported);
                 }
-                repetition = if nests { counted(&mut data)? } else { repetition };
-                definition = if is_optional { counted(&mut data)? } else { definition };
+                repetition = if nests { length_prefixed(&mut data)? } else { repetition };
+                definition = if is_optional { length_prefixed(&mut data)? } else { definition };
             }
-            Levels::Before(of_repetition, of_definition, _) => {
+            Levels::V2(of_repetition, of_definition, _) => {
                 let (levels, rest) = self.bytes.split_at_checked(of_repetition).ok_or(CUT_OFF)?;
                 repetition = levels;
                 definition = rest.get(..of_definition).ok_or(CUT_OFF)?;
@@ -323,8 +325,8 @@ impl<'c> CompressedPage<'c> {
     }
 }
 
-/// Bytes with their number before them.
-fn counted<'p>(data: &mut &'p [u8]) -> Decoded<&'p [u8]> {
+/// Takes bytes with their number before them off the beginning of `data`.
+fn length_prefixed<'p>(data: &mut &'p [u8]) -> Decoded<&'p [u8]> {
     let (length, rest) = data.split_first_chunk::<4>().ok_or(CUT_OFF)?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_| CUT_OFF)?;
     let (bytes, rest) = rest.split_at_checked(length).ok_or(CUT_OFF)?;
@@ -337,13 +339,13 @@ fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p 
         Compression::UNCOMPRESSED if bytes.len() == size => Ok(bytes),
         Compression::UNCOMPRESSED => Err(WRONG_LENGTH),
         Compression::SNAPPY => {
-            let out = snappy_room(bytes, size, buffer)?;
+            let out = snappy_output(bytes, size, buffer)?;
             snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| NO_SNAPPY)?;
             Ok(out)
         }
         Compression::ZSTD(_) => {
-            let out = room(size, zstd_limit(bytes), Failure::Unsupported, buffer)?;
-            let broken = |_| Failure::Corrupt("a page is no Zstandard");
+            let out = output_buffer(size, zstd_limit(bytes), Failure::Unsupported, buffer)?;
+            let broken = |_| Failure::Corrupt("a page is not valid Zstandard");
             let length = zstd::bulk::decompress_to_buffer(bytes, out).map_err(broken)?;
             if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
         }
@@ -353,25 +355,25 @@ fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p 
     }
 }
 
-/// Room in `buffer` to decompress `size` bytes, at most `limit`.
-fn room(size: usize, limit: usize, beyond: Failure, buffer: &mut Vec<u8>) -> Decoded<&mut [u8]> {
+/// The first `size` bytes of `buffer`, which grows if necessary; an error if `size` is above `limit`.
+fn output_buffer(size: usize, limit: usize, too_large: Failure, buffer: &mut Vec<u8>) -> Decoded<&mut [u8]> {
     if size > limit {
-        return Err(beyond);
+        return Err(too_large);
     }
     if buffer.capacity() < size {
         // The old contents are not needed, and the next page is about as large. Zeroed memory that is not written to costs
         // nothing.
         *buffer = Vec::new();
-        let room = size + size / PART_MORE;
-        *buffer = vec![0; room.next_multiple_of(STEP.min(room.next_power_of_two()))];
+        let length = size + size / BUFFER_SLACK_DIVISOR;
+        *buffer = vec![0; length.next_multiple_of(BUFFER_STEP.min(length.next_power_of_two()))];
     } else if buffer.len() < size {
         buffer.resize(size, 0);
     }
     buffer.get_mut(..size).ok_or(WRONG_LENGTH)
 }
 
-fn snappy_room<'p>(bytes: &[u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p mut [u8]> {
-    let out = room(size, bytes.len().saturating_mul(SNAPPY_RATIO), WRONG_LENGTH, buffer)?;
+fn snappy_output<'p>(bytes: &[u8], size: usize, buffer: &'p mut Vec<u8>) -> Decoded<&'p mut [u8]> {
+    let out = output_buffer(size, bytes.len().saturating_mul(MAX_SNAPPY_RATIO), WRONG_LENGTH, buffer)?;
     let length = snap::raw::decompress_len(bytes).map_err(|_| CUT_OFF)?;
     if length == size { Ok(out) } else { Err(WRONG_LENGTH) }
 }

@@ -13,12 +13,12 @@ use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::schema::types::ColumnDescriptor;
 
 use super::hybrid::Runs;
-use crate::limits::{CODED, PageLimits, decompressed, split_levels};
+use crate::limits::{DICTIONARY_ENCODINGS, PageLimits, decompressed, split_levels};
 
 /// Bytes that the strings of some leaves may always have together, and how many more for each of the
 /// leaves' bytes, for each row, and for each row of each leaf. An action has one long string, the others are names.
-const FREE_BYTES: u64 = 64 * 1024 * 1024;
-const EXPANSION: u64 = 1024;
+const BASE_STRING_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_EXPANSION_RATIO: u64 = 1024;
 const BYTES_PER_ROW: u64 = 4096;
 const BYTES_PER_VALUE: u64 = 256;
 
@@ -40,7 +40,7 @@ pub fn check(leaves: &[StringLeaf<'_>], rows: u64, enough: u64) -> Result<u64, P
     let short = rows.saturating_mul(BYTES_PER_VALUE);
     let stored = sum(leaves.iter().map(|leaf| leaf.chunk.len() as u64));
     let of_rows = rows.saturating_mul(BYTES_PER_ROW).saturating_add(short.saturating_mul(leaves.len() as u64));
-    let justified = sum([FREE_BYTES, of_rows, stored.saturating_mul(EXPANSION)].into_iter());
+    let justified = sum([BASE_STRING_BYTES, of_rows, stored.saturating_mul(MAX_EXPANSION_RATIO)].into_iter());
     let most = sum(leaves.iter().map(StringLeaf::most));
     if most <= justified.min(enough) {
         return Ok(most);
@@ -71,7 +71,7 @@ impl StringLeaf<'_> {
 
     /// An upper limit for the bytes of all strings, if one entry were the whole dictionary.
     fn most(&self) -> u64 {
-        self.plain().saturating_add(self.limits.coded.saturating_mul(self.limits.dictionary))
+        self.plain().saturating_add(self.limits.dictionary_encoded.saturating_mul(self.limits.dictionary))
     }
 
     /// An upper limit for the bytes of all strings, which is close unless those of the dictionary have at most `short`
@@ -80,7 +80,7 @@ impl StringLeaf<'_> {
         if self.most() <= self.plain().saturating_add(short) {
             return Ok(self.most());
         }
-        let (mut pages, mut left) = (decompressed(self.chunk, self.column)?, self.limits.coded);
+        let (mut pages, mut left) = (decompressed(self.chunk, self.column)?, self.limits.dictionary_encoded);
         let (mut dictionary, mut length) = (Dictionary::default(), self.plain());
         // Pages with other encodings are mostly after these.
         while left > 0
@@ -94,7 +94,7 @@ impl StringLeaf<'_> {
                         return Ok(length.saturating_add(most));
                     }
                 }
-                page if CODED.contains(&page.encoding()) => {
+                page if DICTIONARY_ENCODINGS.contains(&page.encoding()) => {
                     length = length.saturating_add(dictionary.length(page, self.column.column_descr()));
                     left = left.saturating_sub(u64::from(page.num_values()));
                 }
@@ -138,8 +138,8 @@ impl Dictionary {
         let mut count = if most > 0 { 0 } else { slots };
         if most > 0 {
             let levels = Runs::new(definition?, i16::BITS - most.leading_zeros(), slots).ok()?;
-            let is_there = |level: u32| level == u32::from(most.cast_unsigned());
-            levels.counted(|level, times| count += if is_there(level) { times } else { 0 }).ok()?;
+            let is_defined = |level: u32| level == u32::from(most.cast_unsigned());
+            levels.counted(|level, times| count += if is_defined(level) { times } else { 0 }).ok()?;
         }
         if count == 0 {
             return Some(0);

@@ -30,7 +30,7 @@ pub struct StringViews {
 
 /// A page whose first strings were returned.
 struct Opened {
-    there: BooleanBuffer,
+    defined: BooleanBuffer,
     /// How many rows were returned.
     at: usize,
     values: Values,
@@ -46,7 +46,8 @@ enum Values {
 impl StringViews {
     /// The strings of a chunk with these bytes. `Unsupported` if only the general decoder can read it.
     pub fn new(chunk: Chunk<'_>, bytes: &Bytes, pool: &Arc<Pool>) -> Decoded<Self> {
-        if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || !page::are_usual(chunk)? {
+        if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || !page::all_pages_supported(chunk)?
+        {
             return Err(Failure::Unsupported);
         }
         let of_footer = Chunk {
@@ -68,8 +69,8 @@ impl StringViews {
             pool: pool.clone(),
         };
         let mut rest: &[u8] = bytes;
-        if let Some(packed) = page::dictionary(&mut rest)? {
-            let strings = views.open(&packed, bytes, StringDictionary::of)?;
+        if let Some(compressed) = page::take_dictionary(&mut rest)? {
+            let strings = views.open(&compressed, bytes, StringDictionary::of)?;
             views.bytes = bytes.slice_ref(rest);
             views.dictionary = Some(strings);
         }
@@ -86,13 +87,13 @@ impl StringViews {
                 Some(opened) => opened,
                 None => self.next_page()?,
             };
-            let some = left.min(opened.there.len() - opened.at);
-            let there = opened.there.slice(opened.at, some);
+            let some = left.min(opened.defined.len() - opened.at);
+            let defined = opened.defined.slice(opened.at, some);
             match &mut opened.values {
                 Values::Plain(page, at) => {
                     let block = views.append_block(page.clone());
-                    for is_there in &there {
-                        if !is_there {
+                    for is_defined in &defined {
+                        if !is_defined {
                             views.append_null();
                             continue;
                         }
@@ -109,8 +110,8 @@ impl StringViews {
                 Values::Coded(codes) => {
                     let (strings, page) = self.dictionary.as_ref().ok_or(NO_SUCH_ENTRY)?;
                     let block = *dictionary.get_or_insert_with(|| views.append_block(page.clone()));
-                    for is_there in &there {
-                        if !is_there {
+                    for is_defined in &defined {
+                        if !is_defined {
                             views.append_null();
                             continue;
                         }
@@ -123,7 +124,7 @@ impl StringViews {
             }
             opened.at += some;
             left -= some;
-            self.page = Some(opened).filter(|opened| opened.at < opened.there.len());
+            self.page = Some(opened).filter(|opened| opened.at < opened.defined.len());
         }
         Ok(views.finish())
     }
@@ -131,48 +132,48 @@ impl StringViews {
     fn next_page(&mut self) -> Decoded<Opened> {
         let bytes = self.bytes.clone();
         let mut rest: &[u8] = &bytes;
-        let packed = page::split(&mut rest)?.ok_or(page::OTHER_ROWS)?;
-        self.rows = self.rows.checked_sub(packed.values).ok_or(page::OTHER_ROWS)?;
+        let compressed = page::take_data_page(&mut rest)?.ok_or(page::OTHER_ROWS)?;
+        self.rows = self.rows.checked_sub(compressed.values).ok_or(page::OTHER_ROWS)?;
         self.bytes = bytes.slice_ref(rest);
-        let ((there, codes), data) = self.open(&packed, &bytes, |page| self.levels(page))?;
-        let values = match packed.encoding {
+        let ((defined, codes), data) = self.open(&compressed, &bytes, |page| self.levels(page))?;
+        let values = match compressed.encoding {
             Encoding::Plain => Values::Plain(data, 0),
             Encoding::Dictionary => Values::Coded(codes.into_iter()),
-            Encoding::Runs | Encoding::Other => return Err(Failure::Unsupported),
+            Encoding::Rle | Encoding::Other => return Err(Failure::Unsupported),
         };
-        Ok(Opened { there, at: 0, values })
+        Ok(Opened { defined, at: 0, values })
     }
 
     /// Which rows of a page have a string, and the codes of these strings, if they have codes.
     fn levels(&self, page: &page::Page<'_>) -> Decoded<(BooleanBuffer, Vec<u32>)> {
-        let there = page.defined(self.chunk, self.chunk.max_definition)?;
+        let defined = page.defined(self.chunk, self.chunk.max_definition)?;
         let mut codes = Vec::new();
         if page.encoding == Encoding::Dictionary {
-            page.codes(there.count_set_bits(), &mut codes)?;
+            page.codes(defined.count_set_bits(), &mut codes)?;
         }
-        Ok((there, codes))
+        Ok((defined, codes))
     }
 
     /// Opens a page in `bytes`, and returns the result of `read` and the values.
     fn open<T>(
         &self,
-        packed: &CompressedPage<'_>,
+        compressed: &CompressedPage<'_>,
         bytes: &Bytes,
         read: impl FnOnce(&page::Page<'_>) -> Decoded<T>,
     ) -> Decoded<(T, Buffer)> {
-        let mut memory = match packed.room(self.chunk.codec) {
+        let mut memory = match compressed.buffer_size(self.chunk.codec) {
             0 => Vec::new(),
-            room => self.pool.take(room),
+            size => self.pool.take(size),
         };
-        let page = packed.open(self.chunk, &mut memory)?;
+        let page = compressed.open(self.chunk, &mut memory)?;
         let (made, length) = (read(&page)?, page.data.len());
-        let Some(unpacked) = packed.unpacked(self.chunk.codec) else {
+        let Some(size) = compressed.decompressed_size(self.chunk.codec) else {
             let values = bytes.slice_ref(page.data);
-            self.pool.give(memory);
+            self.pool.put_back(memory);
             return Ok((made, values.into()));
         };
-        let shared = Buffer::from(self.pool.share(memory));
-        let start = unpacked.checked_sub(length).filter(|_| unpacked <= shared.len()).ok_or(CUT_OFF)?;
+        let shared = Buffer::from(self.pool.shared_bytes(memory));
+        let start = size.checked_sub(length).filter(|_| size <= shared.len()).ok_or(CUT_OFF)?;
         Ok((made, shared.slice_with_length(start, length)))
     }
 }

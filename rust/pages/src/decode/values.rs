@@ -46,14 +46,14 @@ macro_rules! numbers {
 numbers!(i32, i64, f32, f64);
 
 /// Moves the values from `start` on, which are dense, to the places of the set bits, and puts `none` elsewhere.
-pub(super) fn spread<V: Copy>(values: &mut Vec<V>, start: usize, there: &BooleanBuffer, none: V) {
+pub(super) fn spread<V: Copy>(values: &mut Vec<V>, start: usize, defined: &BooleanBuffer, none: V) {
     let mut end = values.len();
-    if end - start == there.len() {
+    if end - start == defined.len() {
         return;
     }
-    values.resize(start + there.len(), none);
-    let runs: Vec<(usize, usize)> = there.set_slices().collect();
-    let mut after = there.len();
+    values.resize(start + defined.len(), none);
+    let runs: Vec<(usize, usize)> = defined.set_slices().collect();
+    let mut after = defined.len();
     for (from, to) in runs.into_iter().rev() {
         let source = end - (to - from);
         values.copy_within(source..end, start + from);
@@ -69,7 +69,7 @@ pub(super) fn nulls(mut valid: BooleanBufferBuilder) -> Option<NullBuffer> {
 }
 
 /// How many of these rows have a value.
-pub(super) fn there_in(nulls: Option<&NullBuffer>, from: usize, to: usize) -> usize {
+pub(super) fn count_defined(nulls: Option<&NullBuffer>, from: usize, to: usize) -> usize {
     match nulls {
         None => to - from,
         Some(nulls) if to == from + 1 => usize::from(nulls.is_valid(from)),
@@ -160,7 +160,7 @@ impl<'p> StringValues<'p> {
     }
 
     /// The most bytes that `count` strings have, if `without` bytes of each are left out.
-    pub(super) fn most_bytes(&self, count: usize, without: usize) -> usize {
+    pub(super) fn max_bytes(&self, count: usize, without: usize) -> usize {
         match self {
             Self::Plain(rest) => rest.len().saturating_sub(count.saturating_mul(size_of::<u32>() + without)),
             Self::Coded(codes, dictionary, _) => {
@@ -176,7 +176,7 @@ impl<'p> StringValues<'p> {
         self.next()?.string()
     }
 
-    /// The same, but a code is not looked up yet.
+    /// The next string; a code is not looked up yet.
     #[inline]
     pub(super) fn next(&mut self) -> Decoded<Value<'p>> {
         match self {

@@ -15,7 +15,7 @@ use super::numbers::NumberEncoder;
 use super::page::{self, PageCompressor};
 use super::strings::StringEncoder;
 use super::values::{ColumnEncoder, PAGE_ROWS};
-use crate::pieces::Pieces;
+use crate::chunked_buffer::ChunkedBuffer;
 use crate::pool::Pool;
 
 /// How a leaf is encoded.
@@ -28,9 +28,9 @@ pub enum Kind {
     },
     /// Parquet's INT32, for several Arrow types.
     Int,
-    /// The same.
+    /// Parquet's INT64, for several Arrow types.
     Long,
-    /// The same.
+    /// Parquet's DOUBLE.
     Double,
 }
 
@@ -48,10 +48,10 @@ pub struct ColumnWriter {
 
 /// The pages that were written.
 struct EncodedPages {
-    bytes: Pieces,
+    bytes: ChunkedBuffer,
     uncompressed: usize,
-    plain: i32,
-    coded: i32,
+    plain_pages: i32,
+    dictionary_pages: i32,
 }
 
 impl ColumnWriter {
@@ -104,7 +104,8 @@ impl ColumnWriter {
         let encoding = self.values.page(&levels, compressor);
         let (header, body, size) = compressor.data_page(self.page_rows, encoding)?;
         self.pages.push(header, body, size);
-        *(if encoding == Encoding::PLAIN { &mut self.pages.plain } else { &mut self.pages.coded }) += 1;
+        *(if encoding == Encoding::PLAIN { &mut self.pages.plain_pages } else { &mut self.pages.dictionary_pages }) +=
+            1;
         self.rows += std::mem::take(&mut self.page_rows);
         self.levels.clear();
         Ok(())
@@ -117,11 +118,11 @@ impl ColumnWriter {
     ) -> Result<(impl Iterator<Item = Bytes> + use<>, ColumnChunkMetaData), ParquetError> {
         self.end_page(compressor)?;
         let Self { descr, mut values, rows, nulls, mut pages, .. } = self;
-        let mut first = EncodedPages::new(pages.bytes.pool());
-        let distinct = if pages.coded > 0 { values.dictionary(compressor.body()) } else { 0 };
+        let mut dictionary = EncodedPages::new(pages.bytes.pool());
+        let distinct = if pages.dictionary_pages > 0 { values.dictionary(compressor.body()) } else { 0 };
         if distinct > 0 {
             let (header, body, size) = compressor.dictionary_page(distinct)?;
-            first.push(header, body, size);
+            dictionary.push(header, body, size);
         }
         let long = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let mut encodings = vec![Encoding::PLAIN, Encoding::RLE];
@@ -130,31 +131,31 @@ impl ColumnWriter {
         if distinct > 0 {
             encodings.push(Encoding::RLE_DICTIONARY);
             kinds.push(stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
-            kinds.push(stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, pages.coded));
+            kinds.push(stats(PageType::DATA_PAGE, Encoding::RLE_DICTIONARY, pages.dictionary_pages));
         }
-        if pages.plain > 0 {
-            kinds.push(stats(PageType::DATA_PAGE, Encoding::PLAIN, pages.plain));
+        if pages.plain_pages > 0 {
+            kinds.push(stats(PageType::DATA_PAGE, Encoding::PLAIN, pages.plain_pages));
         }
-        let (dictionary, bytes) = (first.bytes.len(), first.bytes.len() + pages.bytes.len());
+        let (dictionary_size, bytes) = (dictionary.bytes.len(), dictionary.bytes.len() + pages.bytes.len());
         let mut metadata = ColumnChunkMetaData::builder(descr)
             .set_compression(Compression::SNAPPY)
             .set_encodings(encodings)
             .set_page_encoding_stats(kinds)
             .set_total_compressed_size(long(bytes))
-            .set_total_uncompressed_size(long(first.uncompressed + pages.uncompressed))
+            .set_total_uncompressed_size(long(dictionary.uncompressed + pages.uncompressed))
             .set_num_values(long(rows))
-            .set_data_page_offset(long(dictionary))
+            .set_data_page_offset(long(dictionary_size))
             .set_dictionary_page_offset((distinct > 0).then_some(0));
         if let Some(statistics) = values.statistics(nulls as u64) {
             metadata = metadata.set_statistics(statistics);
         }
-        Ok((first.bytes.take().chain(pages.bytes.take()), metadata.build()?))
+        Ok((dictionary.bytes.take().chain(pages.bytes.take()), metadata.build()?))
     }
 }
 
 impl EncodedPages {
     fn new(pool: &Arc<Pool>) -> Self {
-        Self { bytes: Pieces::new(pool), uncompressed: 0, plain: 0, coded: 0 }
+        Self { bytes: ChunkedBuffer::new(pool), uncompressed: 0, plain_pages: 0, dictionary_pages: 0 }
     }
 
     fn push(&mut self, header: &[u8], body: &[u8], uncompressed: usize) {

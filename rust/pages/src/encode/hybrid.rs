@@ -3,9 +3,9 @@
 //! Parquet format: "Run Length Encoding / Bit-Packing Hybrid".
 
 /// The most numbers that are packed together, so that their count fits into one byte of header.
-const PACKED_TOGETHER: usize = 8 * 63;
+const MAX_PACKED: usize = 8 * 63;
 /// Shorter runs of one number are bit-packed.
-const LEAST_RUN: usize = 8;
+const MIN_RUN: usize = 8;
 
 /// Writes numbers of `width` bits to `out`.
 pub(super) struct Hybrid<'o> {
@@ -24,10 +24,10 @@ impl<'o> Hybrid<'o> {
     pub(super) fn push(&mut self, number: u32, mut times: usize) {
         // Numbers are packed in groups of eight.
         let missing = self.waiting.len().next_multiple_of(8) - self.waiting.len();
-        let together = if times >= LEAST_RUN + missing { missing } else { times };
+        let together = if times >= MIN_RUN + missing { missing } else { times };
         for _ in 0..together {
             self.waiting.push(number);
-            if self.waiting.len() == PACKED_TOGETHER {
+            if self.waiting.len() == MAX_PACKED {
                 self.pack();
             }
         }

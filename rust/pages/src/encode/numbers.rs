@@ -64,8 +64,8 @@ macro_rules! numbers_of {
         fn put(numbers: &[Self], out: &mut Vec<u8>) {
             let start = out.len();
             out.resize(start + size_of_val(numbers), 0);
-            let (places, _) = out.get_mut(start..).unwrap_or_default().as_chunks_mut();
-            places.iter_mut().zip(numbers).for_each(|(place, number)| *place = number.to_le_bytes());
+            let (slots, _) = out.get_mut(start..).unwrap_or_default().as_chunks_mut();
+            slots.iter_mut().zip(numbers).for_each(|(find_slot, number)| *find_slot = number.to_le_bytes());
         }
     };
 }
@@ -214,7 +214,7 @@ impl<N: Number> ColumnEncoder for NumberEncoder<N> {
                 self.code(numbers);
             }
         });
-        taken.ok_or_else(|| ParquetError::General("a column of numbers has others".to_owned()))?;
+        taken.ok_or_else(|| ParquetError::General("a column has numbers of several types".to_owned()))?;
         Ok((rows.len(), rows.len() < room))
     }
 
@@ -253,33 +253,33 @@ impl<N: Number> ColumnEncoder for NumberEncoder<N> {
 /// Distinct numbers and their codes.
 struct Dictionary<N> {
     numbers: Vec<N>,
-    /// Places of a hash table, each with a code or [`FREE`]. Their number is a power of two, and at least twice that of the
-    /// numbers.
-    places: Vec<u16>,
+    /// Slots of a hash table, each with a code or [`EMPTY_SLOT`]. Their number is a power of two, and at least twice that of
+    /// the numbers.
+    slots: Vec<u16>,
 }
 
-const FREE: u16 = u16::MAX;
-const LEAST_PLACES: usize = 64;
+const EMPTY_SLOT: u16 = u16::MAX;
+const MIN_SLOTS: usize = 64;
 
 impl<N> Default for Dictionary<N> {
     fn default() -> Self {
-        Self { numbers: Vec::new(), places: Vec::new() }
+        Self { numbers: Vec::new(), slots: Vec::new() }
     }
 }
 
 impl<N: Number> Dictionary<N> {
     /// The code of a number, which is added if it is new; `None` if there is no room.
     fn code(&mut self, number: N) -> Option<u32> {
-        if self.places.len() < 2 * (self.numbers.len() + 1) {
-            self.places = vec![FREE; (2 * self.places.len()).max(LEAST_PLACES)];
+        if self.slots.len() < 2 * (self.numbers.len() + 1) {
+            self.slots = vec![EMPTY_SLOT; (2 * self.slots.len()).max(MIN_SLOTS)];
             for (code, number) in (0..).zip(&self.numbers) {
-                let at = place(&self.places, &self.numbers, *number)?;
-                *self.places.get_mut(at)? = code;
+                let at = find_slot(&self.slots, &self.numbers, *number)?;
+                *self.slots.get_mut(at)? = code;
             }
         }
-        let at = place(&self.places, &self.numbers, number)?;
-        let to = self.places.get_mut(at)?;
-        if *to == FREE {
+        let at = find_slot(&self.slots, &self.numbers, number)?;
+        let to = self.slots.get_mut(at)?;
+        if *to == EMPTY_SLOT {
             if (self.numbers.len() + 1) * N::WIDTH > DICTIONARY_BYTES {
                 return None;
             }
@@ -290,15 +290,15 @@ impl<N: Number> Dictionary<N> {
     }
 }
 
-/// The place of a number, or the free one for it.
-fn place<N: Number>(places: &[u16], numbers: &[N], number: N) -> Option<usize> {
+/// The slot of a number, or the empty one for it.
+fn find_slot<N: Number>(slots: &[u16], numbers: &[N], number: N) -> Option<usize> {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    let mask = places.len() - 1;
+    let mask = slots.len() - 1;
     // The upper bits of the product depend on all bits of the number: a round double has only upper bits.
-    let mut at = number.bits().wrapping_mul(ODD).rotate_left(places.len().trailing_zeros()) as usize & mask;
+    let mut at = number.bits().wrapping_mul(ODD).rotate_left(slots.len().trailing_zeros()) as usize & mask;
     loop {
-        let code = *places.get(at)?;
-        if code == FREE || numbers.get(usize::from(code)).is_some_and(|there| there.bits() == number.bits()) {
+        let code = *slots.get(at)?;
+        if code == EMPTY_SLOT || numbers.get(usize::from(code)).is_some_and(|there| there.bits() == number.bits()) {
             return Some(at);
         }
         at = (at + 1) & mask;

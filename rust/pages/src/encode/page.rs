@@ -62,7 +62,7 @@ impl PageCompressor {
         self.page(DATA_PAGE, 5, &[rows, encoding, RLE, RLE])
     }
 
-    /// The same for a dictionary page with so many values.
+    /// Returns the header, the compressed bytes, and their number before compression, of a dictionary page with so many values.
     pub(super) fn dictionary_page(&mut self, distinct: usize) -> Result<(&[u8], &[u8], usize), ParquetError> {
         self.page(DICTIONARY_PAGE, 7, &[distinct, PLAIN])
     }
@@ -75,9 +75,9 @@ impl PageCompressor {
         let length = match self.are_strings {
             true => self.snappy.compress(body, &mut self.compressed).ok_or_else(too_long)?,
             false => {
-                let room = max_compress_len(body.len());
-                if self.compressed.len() < room {
-                    self.compressed.resize(room, 0);
+                let length = max_compress_len(body.len());
+                if self.compressed.len() < length {
+                    self.compressed.resize(length, 0);
                 }
                 self.encoder.compress(body, &mut self.compressed).map_err(|e| ParquetError::External(e.into()))?
             }

@@ -1,7 +1,7 @@
 //! A Snappy encoder for pages of similar strings.
 //!
-//! Paths and statistics repeat the text between their values. A match with an earlier string ends inside a value, and
-//! the next match, if any, begins right there or at the punctuation after the value. Only these places are
+//! Paths and statistics repeat the characters between their values. A match with an earlier string ends inside a value, and
+//! the next match, if any, begins right there or at the punctuation after the value. Only these positions are
 //! looked up and stored, not every byte, and only matches long enough to be worth a branch are used. This is much
 //! faster than the library, and the pages are only slightly larger (`tests`).
 //!
@@ -9,30 +9,29 @@
 //!
 //! Snappy: "Snappy compressed format description".
 
-/// Places are stored in 16 bits.
+/// Positions in a block are stored in 16 bits.
 const BLOCK_BYTES: usize = 1 << 16;
-const PLACES_BITS: u32 = 13;
-const PLACES: usize = 1 << PLACES_BITS;
-/// Bytes that are looked up together: the shortest match.
-const TOGETHER: usize = 8;
-/// Limits of Snappy's tags: the longest copy; the shortest copy with a tag of two bytes; and the length and the distance
-/// for which that tag is too small.
-const LONGEST_COPY: usize = 64;
-const SHORT_COPY: usize = 4;
-const LONGER_COPY: usize = 12;
-const FARTHER_BACK: usize = 2048;
-/// Literals up to this length have it in their tag; most literals are no longer than `USUAL_LITERAL`.
-const LONG_LITERAL: usize = 60;
-const USUAL_LITERAL: usize = 16;
+const HASH_BITS: u32 = 13;
+const HASH_SLOTS: usize = 1 << HASH_BITS;
+/// The shortest match: so many bytes are looked up together.
+const MIN_MATCH: usize = 8;
+/// Limits of Snappy's copies: their lengths, and the greatest length and offset of a copy with a 1-byte offset.
+const MAX_COPY_LENGTH: usize = 64;
+const MIN_COPY_LENGTH: usize = 4;
+const COPY1_MAX_LENGTH: usize = 11;
+const COPY1_MAX_OFFSET: usize = 2047;
+/// Literals up to `MAX_SHORT_LITERAL` have their length in the tag; most literals are no longer than `FAST_LITERAL`.
+const MAX_SHORT_LITERAL: usize = 60;
+const FAST_LITERAL: usize = 16;
 /// How many bytes one write may go beyond the end.
-const OVERHANG: usize = 1 + LONG_LITERAL;
+const OUTPUT_SLACK: usize = 1 + MAX_SHORT_LITERAL;
 
-/// The places of one block.
-pub(super) struct SnappyEncoder(Box<[u16; PLACES]>);
+/// The hash table of one block: for each hash, the last position with it.
+pub(super) struct SnappyEncoder(Box<[u16; HASH_SLOTS]>);
 
 impl Default for SnappyEncoder {
     fn default() -> Self {
-        Self(Box::new([0; PLACES]))
+        Self(Box::new([0; HASH_SLOTS]))
     }
 }
 
@@ -49,7 +48,7 @@ impl SnappyEncoder {
     pub(super) fn compress(&mut self, page: &[u8], out: &mut Vec<u8>) -> Option<usize> {
         let mut length = u32::try_from(page.len()).ok()?;
         // A copy takes fewer bytes than it stands for, and after every literal except the last there is a copy.
-        let room = OVERHANG + page.len() + page.len() / TOGETHER;
+        let room = OUTPUT_SLACK + page.len() + page.len() / MIN_MATCH;
         if out.len() < room {
             out.resize(room, 0);
         }
@@ -74,12 +73,12 @@ impl SnappyEncoder {
 }
 
 impl Block<'_> {
-    fn compress(&mut self, places: &mut [u16; PLACES]) -> Option<()> {
-        // It begins at the second byte, since place 0 means that nothing is stored.
+    fn compress(&mut self, table: &mut [u16; HASH_SLOTS]) -> Option<()> {
+        // It begins at the second byte, since position 0 means that nothing is stored.
         let (mut at, mut copied) = (1, 0);
-        while let Some((from, to)) = self.find(places, at) {
+        while let Some((from, to)) = self.find(table, at) {
             self.literal(copied, to)?;
-            let length = self.alike(from, to);
+            let length = self.match_length(from, to);
             self.copy(length, to - from)?;
             at = to + length;
             copied = at;
@@ -87,35 +86,35 @@ impl Block<'_> {
         self.literal(copied, self.bytes.len())
     }
 
-    /// From `at` on, the first place whose eight bytes occurred before, and where they did.
+    /// From `at` on, the first position whose eight bytes occurred before, and the position where they did.
     #[inline(always)]
-    fn find(&self, places: &mut [u16; PLACES], mut at: usize) -> Option<(usize, usize)> {
+    fn find(&self, table: &mut [u16; HASH_SLOTS], mut at: usize) -> Option<(usize, usize)> {
         loop {
-            let bytes = self.eight(at)?;
-            let place = places.get_mut(place_of(bytes))?;
-            let from = usize::from(std::mem::replace(place, at as u16));
-            if self.eight(from)? == bytes {
+            let bytes = self.load_u64(at)?;
+            let slot = table.get_mut(hash_slot(bytes))?;
+            let from = usize::from(std::mem::replace(slot, at as u16));
+            if self.load_u64(from)? == bytes {
                 return Some((from, at));
             }
-            let mut signs = signs_in(bytes) & !0xff;
-            while signs == 0 {
-                at += TOGETHER;
-                signs = signs_in(self.eight(at)?);
+            let mut mask = punctuation_mask(bytes) & !0xff;
+            while mask == 0 {
+                at += MIN_MATCH;
+                mask = punctuation_mask(self.load_u64(at)?);
             }
-            at += signs.trailing_zeros() as usize / 8;
+            at += mask.trailing_zeros() as usize / 8;
         }
     }
 
     #[inline(always)]
-    fn eight(&self, at: usize) -> Option<u64> {
+    fn load_u64(&self, at: usize) -> Option<u64> {
         Some(u64::from_le_bytes(*self.bytes.get(at..)?.first_chunk()?))
     }
 
-    /// How many bytes are equal from two places on; the first eight are.
+    /// How many bytes are equal from two positions on; the first eight are.
     #[inline(always)]
-    fn alike(&self, from: usize, to: usize) -> usize {
+    fn match_length(&self, from: usize, to: usize) -> usize {
         let sixteen = |at: usize| self.bytes.get(at..).and_then(<[u8]>::first_chunk).copied().map(u128::from_le_bytes);
-        let mut length = TOGETHER;
+        let mut length = MIN_MATCH;
         while let Some((before, now)) = sixteen(from + length).zip(sixteen(to + length)) {
             if before != now {
                 return length + (before ^ now).trailing_zeros() as usize / 8;
@@ -130,10 +129,10 @@ impl Block<'_> {
     #[inline(always)]
     fn literal(&mut self, start: usize, end: usize) -> Option<()> {
         let length = end - start;
-        let usual = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<USUAL_LITERAL>);
-        let Some(bytes) = usual.filter(|_| length <= USUAL_LITERAL) else { return self.long_literal(start, end) };
+        let usual = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<FAST_LITERAL>);
+        let Some(bytes) = usual.filter(|_| length <= FAST_LITERAL) else { return self.long_literal(start, end) };
         // Copies a fixed number of bytes: the excess is overwritten by the next write.
-        let room = self.out.get_mut(self.written..)?.first_chunk_mut::<{ 1 + USUAL_LITERAL }>()?;
+        let room = self.out.get_mut(self.written..)?.first_chunk_mut::<{ 1 + FAST_LITERAL }>()?;
         room[0] = literal_tag(length);
         room[1..].copy_from_slice(bytes);
         self.written += length + usize::from(length > 0);
@@ -143,11 +142,11 @@ impl Block<'_> {
     #[inline(never)]
     fn long_literal(&mut self, start: usize, end: usize) -> Option<()> {
         let (bytes, room) = (self.bytes.get(start..end)?, self.out.get_mut(self.written..)?);
-        let more = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<LONG_LITERAL>);
+        let more = self.bytes.get(start..).and_then(<[u8]>::first_chunk::<MAX_SHORT_LITERAL>);
         let tag = match bytes.len().checked_sub(1) {
             None => return Some(()),
-            Some(less) if less < LONG_LITERAL => {
-                if let Some((more, room)) = more.zip(room.first_chunk_mut::<OVERHANG>()) {
+            Some(less) if less < MAX_SHORT_LITERAL => {
+                if let Some((more, room)) = more.zip(room.first_chunk_mut::<OUTPUT_SLACK>()) {
                     room[0] = literal_tag(bytes.len());
                     room[1..].copy_from_slice(more);
                     self.written += 1 + bytes.len();
@@ -163,27 +162,27 @@ impl Block<'_> {
         Some(())
     }
 
-    /// Writes a copy of `length` bytes from `back` bytes before.
+    /// Writes a copy of `length` bytes from `offset` bytes before.
     #[inline(always)]
-    fn copy(&mut self, mut length: usize, back: usize) -> Option<()> {
+    fn copy(&mut self, mut length: usize, offset: usize) -> Option<()> {
         // At least the shortest possible copy must remain for the last tag.
-        while length >= LONGEST_COPY + SHORT_COPY {
-            self.copy_tag(LONGEST_COPY, back)?;
-            length -= LONGEST_COPY;
+        while length >= MAX_COPY_LENGTH + MIN_COPY_LENGTH {
+            self.copy_tag(MAX_COPY_LENGTH, offset)?;
+            length -= MAX_COPY_LENGTH;
         }
-        if length > LONGEST_COPY {
-            self.copy_tag(LONGEST_COPY - SHORT_COPY, back)?;
-            length -= LONGEST_COPY - SHORT_COPY;
+        if length > MAX_COPY_LENGTH {
+            self.copy_tag(MAX_COPY_LENGTH - MIN_COPY_LENGTH, offset)?;
+            length -= MAX_COPY_LENGTH - MIN_COPY_LENGTH;
         }
-        self.copy_tag(length, back)
+        self.copy_tag(length, offset)
     }
 
     #[inline(always)]
-    fn copy_tag(&mut self, length: usize, back: usize) -> Option<()> {
-        let is_short = length < LONGER_COPY && back < FARTHER_BACK;
-        let short = (1 | length.wrapping_sub(SHORT_COPY) << 2 | back >> 8 << 5) & 0xff | (back & 0xff) << 8;
-        let usual = 2 | (length - 1) << 2 | back << 8;
-        let (tag, bytes) = if is_short { (short, 2) } else { (usual, 3) };
+    fn copy_tag(&mut self, length: usize, offset: usize) -> Option<()> {
+        let is_copy1 = length <= COPY1_MAX_LENGTH && offset <= COPY1_MAX_OFFSET;
+        let copy1 = (1 | length.wrapping_sub(MIN_COPY_LENGTH) << 2 | offset >> 8 << 5) & 0xff | (offset & 0xff) << 8;
+        let copy2 = 2 | (length - 1) << 2 | offset << 8;
+        let (tag, bytes) = if is_copy1 { (copy1, 2) } else { (copy2, 3) };
         *self.out.get_mut(self.written..)?.first_chunk_mut()? = (tag as u32).to_le_bytes();
         self.written += bytes;
         Some(())
@@ -195,14 +194,14 @@ fn literal_tag(length: usize) -> u8 {
     (length.wrapping_sub(1) << 2) as u8
 }
 
-fn place_of(bytes: u64) -> usize {
+fn hash_slot(bytes: u64) -> usize {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
-    (bytes.wrapping_mul(ODD) >> (u64::BITS - PLACES_BITS)) as usize
+    (bytes.wrapping_mul(ODD) >> (u64::BITS - HASH_BITS)) as usize
 }
 
 /// The highest bits of those of eight bytes that are punctuation, correct at least up to the first one: brackets that end
 /// an object, and characters before the digits in ASCII.
-fn signs_in(bytes: u64) -> u64 {
+fn punctuation_mask(bytes: u64) -> u64 {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let below = |bytes: u64, bound: u8| bytes.wrapping_sub(EACH * u64::from(bound)) & !bytes;
     (below(bytes, b'0') | below(bytes ^ (EACH * u64::from(b'}')), 1)) & (EACH * 0x80)
@@ -281,7 +280,7 @@ mod tests {
 
     #[test]
     fn signs_are_found() {
-        let first = |string: &[u8; 8]| signs_in(u64::from_le_bytes(*string)).trailing_zeros() / 8;
+        let first = |string: &[u8; 8]| punctuation_mask(u64::from_le_bytes(*string)).trailing_zeros() / 8;
         for (string, at) in [
             (b"1234567,", 7),
             (b"12}4,678", 2),

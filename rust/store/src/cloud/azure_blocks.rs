@@ -19,8 +19,8 @@ use object_store::multipart::{MultipartStore, PartId};
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, PutMode, PutPayload, Result};
 
-use super::answers::{ResponseFuture, refusal};
 use super::finding::{Finding, finding};
+use crate::http::answers::{ResponseFuture, refusal};
 
 /// Sends blocks and lists to one container.
 pub(crate) struct Blocks {

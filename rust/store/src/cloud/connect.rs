@@ -7,34 +7,27 @@
 //! Proved by `conditional_put_outcomes` and `refusals` in the storage tests, and below.
 
 use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock, TryLockError};
-use std::time::Duration;
 
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider, S3CopyIfNotExists};
+use object_store::ClientConfigKey;
 use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
 use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
-use object_store::list::PaginatedListStore;
 use object_store::memory::InMemory;
-use object_store::{ClientConfigKey, ObjectStore, RetryConfig, StaticCredentialProvider};
 
-use super::answers::Connector;
 use super::azure_blocks::{Blocks, IfAbsent};
-use super::credentials::{FAR, Fetched, NEAR};
-use crate::config::names::PROFILE;
+use super::clients::{Clients, Fetch, is_below, no_retries, paged};
+use super::s3::open_s3;
 use crate::config::options::Options;
-use crate::config::profile::Profile;
 use crate::config::settings::{Form, check, variable};
-use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
+use crate::http::answers::Connector;
+use crate::http::credentials::{FetchedCredentials, IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
 use crate::location::{Location, Scheme};
 
 /// Stores in memory, by name, for the life of the process.
 static MEMORY: LazyLock<Mutex<std::collections::HashMap<String, Arc<InMemory>>>> = LazyLock::new(Mutex::default);
 
 /// Where credentials were searched, and what to do.
-const LOOKED_FOR_S3: &str = "looked at the storage options and the environment (aws_access_key_id, \
-    aws_secret_access_key), the profile (aws_profile, ~/.aws/credentials, ~/.aws/config), and the metadata service of \
-    the container or machine; pass keys or a profile, or set aws_skip_signature to 'true' for a public bucket";
 const LOOKED_FOR_AZURE: &str = "looked at the storage options and the environment (azure_storage_account_key, \
     azure_storage_sas_token, azure_storage_client_id with azure_storage_client_secret and azure_storage_tenant_id), and \
     the metadata service of the machine; pass one of them, set azure_use_azure_cli to 'true', or azure_skip_signature \
@@ -43,31 +36,8 @@ const LOOKED_FOR_GOOGLE: &str = "looked at the storage options and the environme
     google_application_credentials), the file of `gcloud auth application-default login`, and the metadata service of \
     the machine; pass one of them, or set google_skip_signature to 'true' for a public bucket";
 
-/// How many files one request deletes at most: what the interfaces of Amazon and Azure allow.
-const DELETES_OF_S3: usize = 1000;
-const DELETES_OF_AZURE: usize = 256;
-
-/// Open clients of one bucket.
-pub(crate) struct Clients {
-    pid: u32,
-    /// Retries failed requests.
-    pub(crate) store: Arc<dyn ObjectStore>,
-    /// Sends each request once.
-    pub(crate) once: Arc<dyn ObjectStore>,
-    /// Lists one folder page by page from a given name, if the store can.
-    pub(crate) pages: Option<Arc<dyn PaginatedListStore>>,
-    /// How many files one request can delete.
-    pub(crate) deletes: usize,
-    /// Whether pages can start at a name.
-    pub(crate) offsets: bool,
-    /// A server with S3's or Google's interface that is not theirs, by address and bucket: it may ignore conditions that it
-    /// does not support.
-    pub(crate) unverified_server: Option<String>,
-    /// Uploads of large files to Azure.
-    pub(crate) blocks: Option<Blocks>,
-    /// The DynamoDB table for commits, if the options name one.
-    pub(crate) locks: Option<Arc<LockTable>>,
-}
+/// How many files one request deletes at most: what the interface of Azure allows.
+const MAX_DELETES_OF_AZURE: usize = 256;
 
 /// Clients that are opened on first use, in each process.
 #[derive(Default)]
@@ -127,190 +97,6 @@ fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
     Ok(clients)
 }
 
-impl Clients {
-    fn new(
-        store: Arc<dyn ObjectStore>,
-        once: Arc<dyn ObjectStore>,
-        pages: Option<Arc<dyn PaginatedListStore>>,
-        offsets: bool,
-    ) -> Self {
-        Self { pid: 0, store, once, pages, deletes: 1, offsets, unverified_server: None, blocks: None, locks: None }
-    }
-}
-
-/// No retries: the caller decides what an uncertain outcome means.
-fn no_retries() -> RetryConfig {
-    RetryConfig { max_retries: 0, ..RetryConfig::default() }
-}
-
-fn paged<S: ObjectStore + PaginatedListStore>(store: S, once: S, offsets: bool) -> Clients {
-    let store = Arc::new(store);
-    Clients::new(store.clone(), Arc::new(once), Some(store), offsets)
-}
-
-fn open_s3(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
-    let (settings, fetch) = s3_settings(options)?;
-    let mut builder = AmazonS3Builder::new().with_retry(options.retries()?);
-    let mut endpoints = [None, None];
-    for (key, value) in settings {
-        match key {
-            AmazonS3ConfigKey::Endpoint => endpoints[0] = Some(value.clone()),
-            AmazonS3ConfigKey::S3Endpoint => endpoints[1] = Some(value.clone()),
-            _ => {}
-        }
-        builder = builder.with_config(key, value);
-    }
-    let [general, of_s3] = endpoints;
-    let endpoint = of_s3.or(general);
-    let allow_http = builder.get_config_value(&AmazonS3ConfigKey::Client(ClientConfigKey::AllowHttp));
-    let allow_http = allow_http.as_deref() == Some("true");
-    if endpoint.as_deref().is_some_and(|url| url.starts_with("http://")) && !allow_http {
-        return Err(Error::invalid("the S3 endpoint is plain http; set the option aws_allow_http to 'true' to use it"));
-    }
-    let deletes = match builder.get_config_value(&AmazonS3ConfigKey::DisableBulkDelete).as_deref() {
-        Some("true") => 1,
-        _ => DELETES_OF_S3,
-    };
-    let builder = builder.with_url(&location.base);
-    let table = match options.takes_turns {
-        true => Some(lock_table(&builder, options, allow_http)?),
-        false => None,
-    };
-    let unverified_server = endpoint
-        .filter(|url| !is_below(url, &["amazonaws.com", "amazonaws.com.cn"]))
-        .map(|url| format!("{url} {}", location.base));
-    Ok((|| {
-        let builder = match fetch {
-            Some((within, looked_at)) => {
-                let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-                let inner = inner.credentials().clone();
-                builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
-            }
-            None => builder,
-        };
-        let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-        let credentials = store.credentials().clone();
-        let once = builder
-            .with_credentials(credentials.clone())
-            // Each of its requests is sent only once, too, and only the last one has the condition.
-            .with_copy_if_not_exists(S3CopyIfNotExists::Multipart)
-            .with_http_connector(Connector::new(options, true))
-            .with_retry(no_retries())
-            .build()?;
-        let locks = match table {
-            Some((region, endpoint)) => {
-                let credentials = lock_credentials(options).unwrap_or(credentials);
-                Some(Arc::new(LockTable::open(options, (&options.lock_table(), region, endpoint), credentials)?))
-            }
-            None => None,
-        };
-        Ok(Clients { unverified_server, locks, deletes, ..paged(store, once, true) })
-    })())
-}
-
-/// How long to wait for credentials that have to be fetched, and where they are searched.
-type Fetch = Option<(Duration, &'static str)>;
-
-/// The settings of the environment, of a profile, and of the caller, which take precedence.
-fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, String)>, Fetch)> {
-    use AmazonS3ConfigKey as Key;
-    let mut settings = options.settings::<Key>("AWS_")?;
-    if options.anonymous {
-        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
-        settings.push((Key::SkipSignature, "true".into()));
-        return Ok((settings, None));
-    }
-    let given: Vec<Key> = options.keys_of().map(|(key, _)| key).collect();
-    let names_profile = options.own(PROFILE).is_some();
-    let mine = settings.len() - given.len();
-    let is_static = |key: &Key| matches!(key, Key::AccessKeyId | Key::SecretAccessKey | Key::Token);
-    let is_fetched = |key: &Key| matches!(key, Key::WebIdentityTokenFile | Key::ContainerCredentialsRelativeUri);
-    let mut at = 0;
-    settings.retain(|(key, _)| {
-        // Keys of two pairs must not be mixed.
-        let is_replaced = is_static(key) && (names_profile || given.iter().any(is_static));
-        at += 1;
-        at > mine || !(is_replaced || names_profile && is_fetched(key))
-    });
-    let has = |settings: &[(Key, String)], wanted: Key| settings.iter().any(|(key, _)| *key == wanted);
-    let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
-    let mut has_keys = has(&settings, Key::AccessKeyId) || has(&settings, Key::SecretAccessKey);
-    let has_role = has(&settings, Key::WebIdentityTokenFile) && has(&settings, Key::RoleArn);
-    let needs_keys = names_profile || !(skips || has_keys || has_role);
-    let has_region = has(&settings, Key::Region) || has(&settings, Key::DefaultRegion);
-    let profile = match (needs_keys, has_region) {
-        (true, _) if names_profile || !options.offline => Profile::load(options)?,
-        // If nothing else is needed of the profile, it need not be complete, and its endpoint may be for other keys.
-        (false, false) if !options.offline => Profile::load(options).ok().flatten().map(|mut profile| {
-            profile.endpoint = None;
-            profile
-        }),
-        _ => None,
-    };
-    if let Some(mut profile) = profile {
-        let wants_keys = needs_keys && !has_keys && !skips;
-        if let Some(keys) = if wants_keys { profile.take_keys()? } else { None } {
-            options.keep_secret([Some(keys.secret.clone()), keys.token.clone()].into_iter().flatten().collect());
-            settings.extend([(Key::AccessKeyId, keys.id), (Key::SecretAccessKey, keys.secret)]);
-            settings.extend(keys.token.map(|token| (Key::Token, token)));
-            has_keys = true;
-        }
-        if let Some(region) = profile.region.filter(|_| !has_region) {
-            settings.push((Key::Region, region));
-        }
-        if let Some(endpoint) = profile.endpoint.filter(|_| !has(&settings, Key::Endpoint)) {
-            settings.extend((!has(&settings, Key::S3Endpoint)).then_some((Key::Endpoint, endpoint)));
-        }
-    }
-    // The environment's endpoint for S3 would otherwise override the general one that the caller gave.
-    if given.contains(&Key::Endpoint) && !given.contains(&Key::S3Endpoint) {
-        settings.retain(|(key, _)| *key != Key::S3Endpoint);
-    }
-    let fetch = match (skips || has_keys, has_role) {
-        (true, _) => None,
-        (false, true) => Some((FAR, "looked at the web identity token that the settings name")),
-        (false, false) => Some((NEAR, LOOKED_FOR_S3)),
-    };
-    Ok((settings, fetch))
-}
-
-/// Whether an endpoint is in one of these domains.
-fn is_below(endpoint: &str, domains: &[&str]) -> bool {
-    let host = url::Url::parse(endpoint).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
-    domains.iter().any(|domain| host.strip_suffix(domain).is_some_and(|name| name.ends_with('.')))
-}
-
-/// Region and endpoint of DynamoDB.
-fn lock_table(builder: &AmazonS3Builder, options: &Options, allow_http: bool) -> Result<(String, String)> {
-    let region = options.dynamodb("region").map(str::to_owned);
-    let region = region.or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Region)).ok_or_else(|| {
-        Error::invalid("the region of the DynamoDB table is not known; set deltic.s3.dynamodb.region")
-    })?;
-    let endpoint = options.dynamodb("endpoint").map(str::to_owned);
-    let endpoint = match (endpoint, variable("AWS_ENDPOINT_URL_DYNAMODB")) {
-        (Some(endpoint), _) => endpoint,
-        (None, Some(endpoint)) => check("AWS_ENDPOINT_URL_DYNAMODB (environment)", &endpoint, &[Form::Url])?
-            .ok_or_else(|| Error::internal("a variable that is not empty has no value"))?,
-        (None, None) => {
-            let suffix = if region.starts_with("cn-") { ".cn" } else { "" };
-            format!("https://dynamodb.{region}.amazonaws.com{suffix}")
-        }
-    };
-    if endpoint.starts_with("http://") && !allow_http {
-        return Err(Error::invalid(
-            "the DynamoDB endpoint is plain http; set the option aws_allow_http to 'true' to use it",
-        ));
-    }
-    Ok((region, endpoint + "/"))
-}
-
-/// Separate credentials for DynamoDB.
-fn lock_credentials(options: &Options) -> Option<AwsCredentialProvider> {
-    let text = |name| options.dynamodb(name).map(str::to_owned);
-    let (key_id, secret_key) = (text("access_key_id")?, text("secret_access_key")?);
-    Some(Arc::new(StaticCredentialProvider::new(AwsCredential { key_id, secret_key, token: text("session_token") })))
-}
-
 /// The settings, without credentials if none are to be sent.
 fn azure_settings(options: &Options) -> Result<Vec<(AzureConfigKey, String)>> {
     use AzureConfigKey as Key;
@@ -344,40 +130,77 @@ fn open_azure(location: &Location, options: &Options) -> Result<object_store::Re
     let fetch = match emulator || is(Key::SkipSignature) || has(Key::AccessKey) || has(Key::SasKey) || has(Key::Token) {
         true => None,
         false if has(Key::ClientId) || is(Key::UseAzureCli) || has(Key::FabricTokenServiceUrl) => {
-            Some((FAR, "looked at the identity that the settings name"))
+            Some((IDENTITY_TIMEOUT, "looked at the identity that the settings name"))
         }
-        false => Some((NEAR, LOOKED_FOR_AZURE)),
+        false => Some((METADATA_SERVICE_TIMEOUT, LOOKED_FOR_AZURE)),
     };
     let [endpoint, account] = [Key::Endpoint, Key::AccountName].map(|key| builder.get_config_value(&key));
     let server = format!("{endpoint:?} {account:?} {}", location.base);
     let builder = builder.with_url(&location.base);
-    Ok((|| {
-        let builder = match fetch {
-            Some((within, looked_at)) => {
-                let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-                let inner = inner.credentials().clone();
-                builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
-            }
-            None => builder,
-        };
-        let store = Arc::new(builder.clone().with_http_connector(Connector::new(options, false)).build()?);
-        let credentials = store.credentials().clone();
-        let once = builder
-            .with_credentials(credentials.clone())
-            .with_http_connector(IfAbsent::new(Connector::new(options, true), credentials))
-            .with_retry(no_retries())
-            .build()?;
-        let once = Arc::new(once);
-        let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
-        Ok(Clients {
-            blocks: Some(blocks),
-            deletes: DELETES_OF_AZURE,
-            ..Clients::new(store.clone(), once, Some(store), !emulator)
-        })
-    })())
+    Ok(build_azure(builder, options, fetch, server, !emulator))
+}
+
+/// `server`: what identifies the account. `offsets`: whether a listing can start at a name.
+fn build_azure(
+    builder: MicrosoftAzureBuilder,
+    options: &Options,
+    fetch: Fetch,
+    server: String,
+    offsets: bool,
+) -> object_store::Result<Clients> {
+    let builder = match fetch {
+        Some((within, looked_at)) => {
+            let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+            let inner = inner.credentials().clone();
+            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
+        }
+        None => builder,
+    };
+    let store = Arc::new(builder.clone().with_http_connector(Connector::new(options, false)).build()?);
+    let credentials = store.credentials().clone();
+    let once = builder
+        .with_credentials(credentials.clone())
+        .with_http_connector(IfAbsent::new(Connector::new(options, true), credentials))
+        .with_retry(no_retries())
+        .build()?;
+    let once = Arc::new(once);
+    let blocks = Blocks { server, repeating: store.clone(), once: once.clone() };
+    Ok(Clients {
+        blocks: Some(blocks),
+        deletes: MAX_DELETES_OF_AZURE,
+        ..Clients::new(store.clone(), once, Some(store), offsets)
+    })
 }
 
 fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
+    use GoogleConfigKey as Key;
+    let settings = google_settings(options)?;
+    let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
+    let has_token = settings.iter().any(|(key, _)| *key == Key::BearerToken);
+    let mut builder = GoogleCloudStorageBuilder::new().with_retry(options.retries()?);
+    for (key, value) in settings {
+        builder = builder.with_config(key, value);
+    }
+    let names_account = [Key::ServiceAccount, Key::ServiceAccountKey, Key::ApplicationCredentials]
+        .into_iter()
+        .any(|key| builder.get_config_value(&key).is_some());
+    let fetch = match (skips || has_token, names_account || has_default_credentials()) {
+        (true, _) => None,
+        (false, true) => Some((IDENTITY_TIMEOUT, "looked at the account that the settings or Google's own file name")),
+        (false, false) => Some((METADATA_SERVICE_TIMEOUT, LOOKED_FOR_GOOGLE)),
+    };
+    let builder = builder.with_url(&location.base);
+    let server = google_server(&builder);
+    if let Some(server) = &server {
+        check("google_base_url (or gcs_base_url of the service account's key)", server, &[Form::Url])?;
+    }
+    let server = server.filter(|url| !is_below(url, &["googleapis.com"]));
+    let unverified_server = server.map(|url| format!("{url} {}", location.base));
+    Ok(build_gcs(builder, options, fetch).map(|clients| Clients { unverified_server, ..clients }))
+}
+
+/// The settings, without credentials if none are to be sent.
+fn google_settings(options: &Options) -> Result<Vec<(GoogleConfigKey, String)>> {
     use GoogleConfigKey as Key;
     let mut settings = options.settings::<Key>("GOOGLE_")?;
     if let Some(path) = variable("SERVICE_ACCOUNT").filter(|_| !options.offline) {
@@ -395,44 +218,25 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
             settings.retain(|(key, _)| *key != other);
         }
     }
-    let skips = settings.iter().rev().find(|(key, _)| *key == Key::SkipSignature).is_some_and(|(_, v)| v == "true");
-    let has_token = settings.iter().any(|(key, _)| *key == Key::BearerToken);
-    let mut builder = GoogleCloudStorageBuilder::new().with_retry(options.retries()?);
-    for (key, value) in settings {
-        builder = builder.with_config(key, value);
-    }
-    let names_account = [Key::ServiceAccount, Key::ServiceAccountKey, Key::ApplicationCredentials]
-        .into_iter()
-        .any(|key| builder.get_config_value(&key).is_some());
-    let fetch = match (skips || has_token, names_account || has_default_credentials()) {
-        (true, _) => None,
-        (false, true) => Some((FAR, "looked at the account that the settings or Google's own file name")),
-        (false, false) => Some((NEAR, LOOKED_FOR_GOOGLE)),
+    Ok(settings)
+}
+
+fn build_gcs(builder: GoogleCloudStorageBuilder, options: &Options, fetch: Fetch) -> object_store::Result<Clients> {
+    let builder = match fetch {
+        Some((within, looked_at)) => {
+            let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+            let inner = inner.credentials().clone();
+            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
+        }
+        None => builder,
     };
-    let builder = builder.with_url(&location.base);
-    let server = google_server(&builder);
-    if let Some(server) = &server {
-        check("google_base_url (or gcs_base_url of the service account's key)", server, &[Form::Url])?;
-    }
-    let server = server.filter(|url| !is_below(url, &["googleapis.com"]));
-    let unverified_server = server.map(|url| format!("{url} {}", location.base));
-    Ok((|| {
-        let builder = match fetch {
-            Some((within, looked_at)) => {
-                let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-                let inner = inner.credentials().clone();
-                builder.with_credentials(Arc::new(Fetched { inner, within, looked_at }))
-            }
-            None => builder,
-        };
-        let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-        let once = builder
-            .with_credentials(store.credentials().clone())
-            .with_http_connector(Connector::new(options, true))
-            .with_retry(no_retries())
-            .build()?;
-        Ok(Clients { unverified_server, ..paged(store, once, true) })
-    })())
+    let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+    let once = builder
+        .with_credentials(store.credentials().clone())
+        .with_http_connector(Connector::new(options, true))
+        .with_retry(no_retries())
+        .build()?;
+    Ok(paged(store, once, true))
 }
 
 /// Whether there is a credentials file of Google's own tool.
@@ -475,17 +279,18 @@ fn open_http(location: &Location, options: &Options) -> Result<object_store::Res
         }
         builder.build()
     };
-    Ok((|| {
-        let store = Arc::new(build(Connector::new(options, false).redirected_anywhere(), retry)?);
-        let once = Arc::new(build(Connector::new(options, true).redirected_anywhere(), no_retries())?);
-        Ok(Clients::new(store, once, None, false))
-    })())
+    let store = build(Connector::new(options, false).redirected_anywhere(), retry);
+    let once = build(Connector::new(options, true).redirected_anywhere(), no_retries());
+    Ok(store.and_then(|store| Ok(Clients::new(Arc::new(store), Arc::new(once?), None, false))))
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use object_store::aws::AmazonS3ConfigKey;
+
     use super::*;
+    use crate::cloud::s3::s3_settings;
 
     #[test]
     fn a_server_that_a_log_names_gets_no_credentials() {

@@ -16,10 +16,10 @@ use crate::events::TARGET;
 use crate::location::Scheme;
 
 /// The largest object that S3 copies by one request; the library cannot copy larger ones in parts.
-const LARGEST_OF_S3: u64 = 5 * 1024 * 1024 * 1024;
+const MAX_COPY_BYTES_OF_S3: u64 = 5 * 1024 * 1024 * 1024;
 /// Azure may finish a copy after its answer: how long deltic waits for it, and the longest pause between two checks.
-const LONGEST_WAIT: Duration = Duration::from_secs(300);
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+const MAX_WAIT: Duration = Duration::from_secs(300);
+const MAX_PAUSE: Duration = Duration::from_secs(5);
 
 impl Remote {
     /// Whether the store can copy the other's files by itself: same bucket or container, same credentials and settings.
@@ -36,7 +36,7 @@ impl Remote {
     /// of asking for the size.
     pub(crate) async fn copy(&self, from: &str, to: &str, size: u64) -> Result<bool> {
         let (clients, from, to) = (self.clients()?, key(from)?, key(to)?);
-        if self.scheme() == Scheme::S3 && size > LARGEST_OF_S3 {
+        if self.scheme() == Scheme::S3 && size > MAX_COPY_BYTES_OF_S3 {
             return Ok(false);
         }
         self.tally().put(0);
@@ -71,13 +71,13 @@ impl Remote {
             if found > 0 || size == 0 || self.scheme() != Scheme::Azure {
                 return Ok(found);
             }
-            if waited >= LONGEST_WAIT {
+            if waited >= MAX_WAIT {
                 let message = "the store did not finish a copy in time; run this again: finished copies are kept";
                 return Err(Error::storage(true, message));
             }
             tokio::time::sleep(pause).await;
             waited += pause;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            pause = (pause * 2).min(MAX_PAUSE);
         }
     }
 }

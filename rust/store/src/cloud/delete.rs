@@ -10,7 +10,7 @@ use futures::stream::{self, StreamExt};
 use object_store::path::Path;
 use object_store::{Error as StoreError, ObjectStoreExt};
 
-use super::connect::Clients;
+use super::clients::Clients;
 use super::finding::{Finding, finding};
 use super::remote::{Remote, key};
 use crate::error::{Error, Result};
@@ -78,7 +78,7 @@ impl Remote {
     }
 }
 
-/// Classifies the answer for one file of many, whose code the library has in a text.
+/// Classifies the answer for one file of many, whose code the library has in a message.
 fn by_code(error: StoreError) -> StoreError {
     let code = match &error {
         StoreError::Generic { source, .. } => source.to_string(),
@@ -95,7 +95,7 @@ fn by_code(error: StoreError) -> StoreError {
     }
 }
 
-/// The same outcome for all files.
+/// An error for each of `count` files.
 fn of_each(count: usize, error: &Error) -> Vec<Result<()>> {
     let cause = error.source().map(ToString::to_string);
     let again = || {

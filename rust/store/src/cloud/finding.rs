@@ -6,8 +6,8 @@ use std::error::Error as _;
 use object_store::Error as StoreError;
 use object_store::client::{HttpError, HttpErrorKind};
 
-use super::answers::refusal;
-use super::credentials::no_credentials;
+use crate::http::answers::refusal;
+use crate::http::credentials::no_credentials;
 
 /// What an error of a store proves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use object_store::path::Path;
 use object_store::{ObjectStoreExt, PutPayload};
 
 use super::azure_blocks::{Blocks, is_block_missing};
-use super::connect::Clients;
+use super::clients::Clients;
 use super::finding::{Finding, finding, is_precondition};
 use super::remote::{Remote, beside, is_verified, mark_verified};
 use super::writer::{CONCURRENT_PARTS, PART};
@@ -56,7 +56,7 @@ impl Remote {
 
     pub(crate) async fn put_in_parts(&self, clients: &Clients, path: &Path, body: Body) -> Result<Put> {
         match &clients.blocks {
-            Some(blocks) => self.put_in_blocks((clients, blocks), path, body).await,
+            Some(blocks) => self.put_in_blocks(clients, blocks, path, body).await,
             None => self.put_by_copy(clients, path, body).await,
         }
     }
@@ -88,7 +88,7 @@ impl Remote {
     }
 
     /// Uploads blocks under the name of the file, and a list, which makes the file if it does not exist.
-    async fn put_in_blocks(&self, (clients, blocks): (&Clients, &Blocks), path: &Path, body: Body) -> Result<Put> {
+    async fn put_in_blocks(&self, clients: &Clients, blocks: &Blocks, path: &Path, body: Body) -> Result<Put> {
         self.tally().put(body.length);
         let mut parts = parts(body.pieces);
         let first = parts.next().transpose()?.unwrap_or_default();

@@ -1,14 +1,13 @@
 //! Buckets, containers and servers, through the object store crate.
 
-pub(crate) mod answers;
 mod azure_blocks;
-pub(crate) mod client;
+mod clients;
 mod connect;
 mod copying;
-pub(crate) mod credentials;
 mod delete;
 mod finding;
 mod in_parts;
 pub(crate) mod remote;
+mod s3;
 mod tree;
 pub(crate) mod writer;

@@ -1,7 +1,7 @@
 //! Buckets, containers and servers, through the object store crate.
 //!
 //! Keys are used unchanged (`Path::parse`, which does not percent-encode). Errors are classified by what they prove:
-//! that the file does not exist, that the request was refused, that it was never sent, or nothing. Texts are stripped of
+//! that the file does not exist, that the request was refused, that it was never sent, or nothing. Messages are stripped of
 //! credentials before they enter a message.
 //!
 //! Invariant: [`Put::Created`] and an error of a conditional put are certain; an uncertain outcome is [`Put::Unknown`].
@@ -19,14 +19,15 @@ use object_store::{
     Error as StoreError, GetOptions, GetRange, ObjectMeta, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 
-use super::connect::{Clients, Slot};
-use super::credentials::no_credentials;
+use super::clients::Clients;
+use super::connect::Slot;
 use super::finding::{Finding, finding, is_precondition};
 use crate::config::options::Options;
 use crate::counts::Tally;
 use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
 use crate::failures::short_read;
+use crate::http::credentials::no_credentials;
 use crate::listing::Entry;
 use crate::location::{Location, Scheme};
 use crate::pin::{Identity, Pin};
@@ -267,10 +268,10 @@ impl Remote {
         if is_verified(server) {
             return Ok(());
         }
-        let (probe, text) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
+        let (probe, content) = (beside(path, "probe")?, Bytes::from_static(b"{}"));
         // No other writer uses the name, so this can be retried.
-        clients.store.put(&probe, text.clone().into()).await.map_err(|e| self.fail("write", e))?;
-        let again = self.create(clients, &probe, text.into()).await;
+        clients.store.put(&probe, content.clone().into()).await.map_err(|e| self.fail("write", e))?;
+        let again = self.create(clients, &probe, content.into()).await;
         // A file that stays behind does no harm.
         let _ = clients.once.delete(&probe).await;
         match again? {

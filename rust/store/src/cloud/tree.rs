@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::listing::Entry;
 
 /// The most levels of folders, since a faulty server may list them without end.
-const DEEPEST: usize = 256;
+const MAX_DEPTH: usize = 256;
 /// The most pages of folders that are read to divide a listing into ranges of names, the most ranges, and how many of them
 /// are listed at once.
-const MOST_FOLDER_PAGES: usize = 16;
-const MOST_RANGES: usize = 64;
+const MAX_FOLDER_PAGES: usize = 16;
+const MAX_RANGES: usize = 64;
 const CONCURRENT_LISTS: usize = 8;
 
 /// Keys from one on, up to another one, which is excluded.
@@ -117,7 +117,7 @@ impl Remote {
     /// Ranges that cover all keys below `dir`.
     async fn ranges_of(&self, dir: &str) -> Result<Vec<KeyRange>> {
         let prefix = if dir.is_empty() { String::new() } else { format!("{dir}/") };
-        let mut pages = self.list_folder(dir.to_owned()).take(MOST_FOLDER_PAGES);
+        let mut pages = self.list_folder(dir.to_owned()).take(MAX_FOLDER_PAGES);
         let mut starts: Vec<String> = Vec::new();
         while let Some((_, found)) = pages.try_next().await? {
             if found.is_empty() {
@@ -128,7 +128,7 @@ impl Remote {
         // The folder `a` is listed before `a.b`, but `a.b/` sorts before `a/`.
         starts.sort_unstable();
         starts.dedup();
-        let step = starts.len().div_ceil(MOST_RANGES).max(1);
+        let step = starts.len().div_ceil(MAX_RANGES).max(1);
         let mut ranges = vec![KeyRange::default()];
         for start in starts.into_iter().step_by(step).skip(1) {
             if let Some(last) = ranges.last_mut() {
@@ -188,7 +188,7 @@ impl Remote {
                     folders.push(folder.as_ref().to_owned());
                 }
             }
-            if folders.last().is_some_and(|folder| folder.split('/').count() > DEEPEST) {
+            if folders.last().is_some_and(|folder| folder.split('/').count() > MAX_DEPTH) {
                 return Err(Error::storage(false, "the store lists folders that are nested without end"));
             }
             Ok(Some((below(&prefix, &listed.objects), (remote, prefix, folders))))

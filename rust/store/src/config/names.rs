@@ -13,7 +13,7 @@ use object_store::gcp::GoogleConfigKey;
 use super::settings::Form;
 use crate::error::Error;
 
-/// Whether writes to a local disk wait until they would survive a power cut: `full` (default) or `none`.
+/// Whether writes to a local disk wait until they are durable: `full` (default) or `none`.
 pub(crate) const DURABILITY: &str = "deltic.durability";
 /// How commits to a table on S3 exclude each other: by `conditional` puts (default), or through `dynamodb`.
 pub(crate) const LOG_STORE: &str = "deltic.s3.log_store";

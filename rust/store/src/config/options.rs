@@ -29,9 +29,9 @@ const LOCK_TABLE_VARIABLE: &str = "DELTA_DYNAMO_TABLE_NAME";
 const LOCK_TABLE: &str = "delta_log";
 
 /// The longest part of a server's answer in a message.
-const LONGEST_TEXT: usize = 500;
+const MAX_ANSWER_LENGTH: usize = 500;
 /// Shorter values are not masked, since they occur in too many messages.
-const SHORTEST_SECRET: usize = 6;
+const MIN_SECRET_LENGTH: usize = 6;
 
 /// Checked options. They have secrets, so there is no `Debug`.
 #[derive(Clone)]
@@ -41,7 +41,7 @@ pub(crate) struct Options {
     /// Whether local writes are synced.
     pub(crate) durable: bool,
     /// Whether commits on S3 go through DynamoDB.
-    pub(crate) takes_turns: bool,
+    pub(crate) commits_through_dynamodb: bool,
     /// Whether a log may name files that are not in the table's own store.
     pub(crate) allow_foreign_paths: bool,
     /// Whether the store was named by a log, not by the caller.
@@ -73,20 +73,20 @@ impl Options {
             Some("none") => false,
             Some(_) => return Err(Error::invalid(format!("{DURABILITY} must be 'full' or 'none'"))),
         };
-        let takes_turns = match option(LOG_STORE) {
+        let commits_through_dynamodb = match option(LOG_STORE) {
             None => variable(LOCKING_VARIABLE).as_deref() == Some("dynamodb"),
             Some("conditional") => false,
             Some("dynamodb") => true,
             Some(_) => return Err(Error::invalid(format!("{LOG_STORE} must be 'conditional' or 'dynamodb'"))),
         };
-        if let Some((key, _)) = pairs.iter().find(|(key, _)| key.starts_with(DYNAMODB) && !takes_turns) {
+        if let Some((key, _)) = pairs.iter().find(|(key, _)| key.starts_with(DYNAMODB) && !commits_through_dynamodb) {
             return Err(Error::invalid(format!("{key} needs {LOG_STORE} = 'dynamodb'")));
         }
         let allow_foreign_paths = option(ALLOW_FOREIGN_PATHS) == Some("true");
         let options = Self {
             pairs,
             durable,
-            takes_turns,
+            commits_through_dynamodb,
             allow_foreign_paths,
             foreign: false,
             anonymous: false,
@@ -99,7 +99,7 @@ impl Options {
 
     /// The options for a store that a log names. `anonymous`: its server is named only by the log, too.
     pub(crate) fn for_foreign(&self, anonymous: bool) -> Self {
-        Self { takes_turns: false, foreign: true, anonymous, ..self.clone() }
+        Self { commits_through_dynamodb: false, foreign: true, anonymous, ..self.clone() }
     }
 
     /// Whether both open a store with the same credentials and settings.
@@ -193,12 +193,12 @@ impl Options {
         let given = self.pairs.iter().cloned().chain(from_environment).filter(|(key, _)| is_secret(key));
         let found = self.found.get().into_iter().flatten().cloned();
         for value in given.map(|(_, value)| value).chain(found) {
-            for form in forms(&value).into_iter().filter(|form| form.len() >= SHORTEST_SECRET) {
+            for form in forms(&value).into_iter().filter(|form| form.len() >= MIN_SECRET_LENGTH) {
                 text = text.replace(&form, "***");
             }
         }
-        if text.len() > LONGEST_TEXT {
-            let end = (0..=LONGEST_TEXT).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
+        if text.len() > MAX_ANSWER_LENGTH {
+            let end = (0..=MAX_ANSWER_LENGTH).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0);
             text.truncate(end);
             text.push('…');
         }

@@ -14,7 +14,7 @@ use super::settings::{Form, check, variable};
 use crate::error::{Error, Result};
 
 /// The longest file that is read.
-const LONGEST_FILE: u64 = 1 << 20;
+const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Settings for credentials that deltic does not support.
 const FETCHED: &[&str] = &[
     "role_arn",
@@ -141,7 +141,7 @@ fn read(path: &Path) -> Result<Option<String>> {
         _ => return Ok(None),
     };
     let failed = |why: &str| Error::invalid(format!("{} {why}; it has profiles for Amazon's clients", path.display()));
-    if metadata.len() > LONGEST_FILE {
+    if metadata.len() > MAX_FILE_BYTES {
         return Err(failed("is too long"));
     }
     let bytes = std::fs::read(path).map_err(|e| failed("cannot be read").caused_by(e))?;

@@ -19,9 +19,9 @@ use crate::error::{Error, Result};
 use crate::location::is_host;
 
 /// The longest duration; hyper adds durations to the current time, where a very long one would overflow.
-const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
+const MAX_DURATION: Duration = Duration::from_secs(24 * 60 * 60);
 /// The longest value that is not the content of a file.
-const LONGEST_VALUE: usize = 16 * 1024;
+const MAX_VALUE_LENGTH: usize = 16 * 1024;
 
 /// The form of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub(crate) enum Form {
     Lines,
     /// The path of a regular file: reading a pipe or a device may never end.
     File,
-    /// Text for a header or a query.
+    /// A string for a header or a query.
     Ascii,
     /// A part of a host name: a region, an account.
     Label,
@@ -136,7 +136,7 @@ pub(crate) fn check(name: &str, value: &str, forms: &[Form]) -> Result<Option<St
     if value.chars().any(|c| c.is_control() && !(has_lines && "\r\n\t".contains(c))) {
         return Err(refuse(name, "has a line end or another control character in it"));
     }
-    if value.len() > LONGEST_VALUE && !has_lines {
+    if value.len() > MAX_VALUE_LENGTH && !has_lines {
         return Err(refuse(name, "is too long"));
     }
     for form in forms {
@@ -214,7 +214,7 @@ fn url(value: &str) -> Result<String, &'static str> {
         return Err(WHAT);
     }
     if !url.host_str().is_some_and(is_host) {
-        return Err("has a host that is no name of one: letters, digits, '-', '_' and '.' only");
+        return Err("has a host with other characters than letters, digits, '-', '_' and '.'");
     }
     if !url.username().is_empty() || url.password().is_some() {
         return Err("contains a name or a password, which are not sent; give credentials as options of their own");
@@ -253,7 +253,7 @@ pub(crate) fn duration(value: &str) -> Result<Duration, &'static str> {
     let millis = u64::try_from(total).map_err(|_| "must be at most a day")?;
     match Duration::from_millis(millis) {
         Duration::ZERO => Err("must be longer than nothing; leave it out for the default"),
-        duration if duration > LONGEST => Err("must be at most a day"),
+        duration if duration > MAX_DURATION => Err("must be at most a day"),
         duration => Ok(duration),
     }
 }

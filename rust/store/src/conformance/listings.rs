@@ -103,7 +103,7 @@ pub(super) async fn trees(storage: &Storage) {
     assert!(storage.counts().since(&before).lists > 0);
     assert_eq!(tree(storage, "tree/p=1").await, ["tree/p=1/part", "tree/p=1/q=%20/é", "tree/p=1/r"]);
     assert_eq!(tree(storage, "tree/p=1/").await.len(), 3);
-    assert_eq!(tree(storage, "tree/a").await, [""; 0], "a file is no folder");
+    assert_eq!(tree(storage, "tree/a").await, [""; 0], "a file is not a folder");
     let root = tree(storage, "").await;
     assert!(all.iter().all(|path| root.contains(path)) && root.contains(&"tree2/x".to_owned()));
     let listed: Vec<_> = storage.list_recursive("tree/p=2").try_collect().await.unwrap();

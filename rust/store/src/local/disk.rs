@@ -9,10 +9,10 @@ use std::time::UNIX_EPOCH;
 use crate::counts::Tally;
 use crate::error::{Error, Result};
 use crate::listing::Entry;
-use crate::parallel;
+use crate::parallel::try_blocking;
 
-/// The size from which on a file is made on the blocking pool.
-pub(super) const WORTH_A_THREAD: u64 = 32 * 1024;
+/// The size from which on a file is made on a worker thread.
+pub(super) const MIN_BYTES_FOR_THREAD: u64 = 32 * 1024;
 
 /// The local disk: files by absolute path.
 #[derive(Clone)]
@@ -22,12 +22,10 @@ pub(crate) struct LocalDisk {
 }
 
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    parallel::blocking(work)
-        .await
-        .map_err(|e| Error::internal("a task for the local disk did not finish").caused_by(e))?
+    try_blocking(work, |e| Error::internal("a task for the local disk did not finish").caused_by(e)).await
 }
 
-/// Does little work on this thread, and more of it on the pool.
+/// Does little work on this thread, and more on a worker thread.
 pub(super) async fn sized<T: Send + 'static>(
     is_little: bool,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -36,14 +34,14 @@ pub(super) async fn sized<T: Send + 'static>(
 }
 
 impl LocalDisk {
-    /// The same, for files that may be lost in a power cut.
+    /// The disk for files that need not be durable.
     pub(crate) fn not_durable(self) -> Self {
         Self { durable: false, ..self }
     }
 
     /// Whether a file of `length` bytes is so small that it is made on this thread.
     pub(super) fn is_little(&self, length: u64) -> bool {
-        !self.durable && length < WORTH_A_THREAD
+        !self.durable && length < MIN_BYTES_FOR_THREAD
     }
 }
 

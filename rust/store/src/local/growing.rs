@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use bytes::Bytes;
 use tokio::task::JoinHandle;
 
-use super::disk::{LocalDisk, WORTH_A_THREAD, blocking, failed, folder_of, sized, sync_folder};
+use super::disk::{LocalDisk, MIN_BYTES_FOR_THREAD, blocking, failed, folder_of, sized, sync_folder};
 use super::naming::Temporary;
 use crate::error::{Error, Result};
 use crate::syncing::Syncing;
@@ -132,7 +132,7 @@ impl LocalWriter {
         };
         // A new folder must be synced.
         let syncs = durable && !folder.is_dir();
-        let (mut temporary, target) = sized(alone && size < WORTH_A_THREAD && !syncs, appear).await?;
+        let (mut temporary, target) = sized(alone && size < MIN_BYTES_FOR_THREAD && !syncs, appear).await?;
         // Only now is the file kept: if the caller stops waiting for the pool before, none is left.
         temporary.kept = true;
         let mut syncing = Syncing::default();

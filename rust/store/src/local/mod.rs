@@ -1,13 +1,13 @@
 //! The local disk.
 //!
 //! The object store crate's code is not used: a commit must be complete, exclusive and synced before it counts, and a
-//! listing of a long log must not read the metadata of every old file. Blocking calls run on tokio's blocking pool,
+//! listing of a long log must not read the metadata of every old file. Blocking calls run on worker threads,
 //! those that belong together in one task. Handing a task over takes longer than making a small file whose sync is not awaited,
 //! so this is done on the calling thread. Independent syncs run at once, since the disk then combines
 //! them.
 //!
 //! Invariants: a file becomes visible under its name complete or not at all; of several `put_if_absent` exactly one
-//! creates; a file that was reported as synced survives a power cut (unless durability is `none`). Unfinished files are
+//! creates; a file that was reported as synced is durable (unless durability is `none`). Unfinished files are
 //! named `.tmp-<uuid>`, which listings of a folder leave out. Proved by `conformance` and `race` in the storage tests; that
 //! the data reaches the medium depends on the operating system's `fsync`.
 
@@ -42,12 +42,12 @@ use crate::syncing::Syncing;
 /// Ranges closer than this are read as one.
 const GAP: u64 = 64 * 1024;
 /// How many files are opened together, and up to how many bytes they are read into one piece of memory.
-const OPEN_AT_ONCE: usize = 16;
-const LITTLE_TOGETHER: u64 = 4 * 1024 * 1024;
+const MAX_OPEN_FILES: usize = 16;
+const MAX_JOINED_BYTES: u64 = 4 * 1024 * 1024;
 /// Bytes that are copied between two checks whether the copy is still needed.
-const COPIED_AT_ONCE: u64 = 64 * 1024 * 1024;
+const COPY_STEP_BYTES: u64 = 64 * 1024 * 1024;
 /// How many files one thread deletes in a row, and how many threads do so.
-const DELETED_TOGETHER: usize = 256;
+const DELETE_BATCH: usize = 256;
 const CONCURRENT_DELETES: usize = 4;
 
 impl LocalDisk {
@@ -71,10 +71,10 @@ impl LocalDisk {
     pub(crate) async fn get_all(&self, paths: Vec<String>) -> std::result::Result<Vec<Bytes>, (usize, Error)> {
         let tally = self.tally.clone();
         let some = move |(number, some): (usize, &[String])| {
-            read_together(some, &tally).map_err(|(at, e)| (number * OPEN_AT_ONCE + at, e))
+            read_together(some, &tally).map_err(|(at, e)| (number * MAX_OPEN_FILES + at, e))
         };
         let all = move || {
-            let all = paths.chunks(OPEN_AT_ONCE).enumerate().map(some);
+            let all = paths.chunks(MAX_OPEN_FILES).enumerate().map(some);
             Ok(all.collect::<std::result::Result<Vec<_>, _>>()?.concat())
         };
         let read = parallel::blocking(all).await;
@@ -221,7 +221,7 @@ impl LocalDisk {
                 deleted.unwrap_or_else(|e| (0..length).map(|_| Err(Error::internal(e.message()))).collect())
             }
         };
-        let chunks: Vec<_> = paths.chunks(DELETED_TOGETHER).map(some).collect();
+        let chunks: Vec<_> = paths.chunks(DELETE_BATCH).map(some).collect();
         let deleted: Vec<_> = stream::iter(chunks).buffered(CONCURRENT_DELETES).collect().await;
         deleted.into_iter().flatten().collect()
     }
@@ -246,7 +246,7 @@ impl LocalDisk {
     pub(crate) async fn copy(&self, mut source: File, path: String, size: u64) -> Result<()> {
         let (mut writer, mut at) = (self.create_file(path), 0_u64);
         while at < size {
-            let wanted = COPIED_AT_ONCE.min(size - at);
+            let wanted = COPY_STEP_BYTES.min(size - at);
             let (file, copied) = writer.copy(source, wanted).await?;
             if copied < wanted {
                 return Err(short_read(&(at..size), at.saturating_add(copied)));
@@ -313,7 +313,7 @@ fn open(path: &Path) -> Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-/// The same, but all reads with this pin are of the same file.
+/// Opens a file for reading, so that all reads with this pin are of the same file. Returns also its size.
 fn open_pinned(path: &Path, pin: Option<&Pin>) -> Result<(File, u64)> {
     let (file, size) = open(path)?;
     if let Some(pin) = pin {
@@ -353,7 +353,7 @@ fn read_together(paths: &[String], tally: &Tally) -> std::result::Result<Vec<Byt
         files.push((Path::new(path), file, size));
     }
     let files = files.into_iter().enumerate();
-    if length > LITTLE_TOGETHER {
+    if length > MAX_JOINED_BYTES {
         let one = |(at, (path, mut file, size)): (usize, (&Path, File, u64))| {
             let bytes = read(&mut file, 0..size, path).map_err(|e| (at, e))?;
             tally.received(bytes.len());

@@ -114,7 +114,7 @@ pub(super) fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option
 
 /// Gives a file its name, unless that is taken: by a link, or by an exclusive rename if links are not possible.
 pub(super) fn give_name(temporary: Temporary, target: &Path, durable: bool) -> Result<Put> {
-    give_name_by(temporary, target, durable, (|from: &Path, to: &Path| fs::hard_link(from, to), rename_if_absent))
+    give_name_by(temporary, target, durable, |from: &Path, to: &Path| fs::hard_link(from, to), rename_if_absent)
 }
 
 /// As [`give_name`], with these functions for linking and renaming.
@@ -122,7 +122,8 @@ pub(super) fn give_name_by(
     mut temporary: Temporary,
     target: &Path,
     durable: bool,
-    (link, rename): (impl Fn(&Path, &Path) -> io::Result<()>, impl Fn(&Path, &Path) -> io::Result<()>),
+    link: impl Fn(&Path, &Path) -> io::Result<()>,
+    rename: impl Fn(&Path, &Path) -> io::Result<()>,
 ) -> Result<Put> {
     if let Err(error) = link(&temporary.path, target)
         && !temporary.is_linked()

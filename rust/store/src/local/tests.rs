@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
 
-use super::disk::WORTH_A_THREAD;
+use super::disk::MIN_BYTES_FOR_THREAD;
 use super::naming::{Refused, give_name_by, rename_if_absent};
 use super::*;
 
@@ -84,7 +84,7 @@ fn what_a_link_fails_with_is_waited_for_or_told_at_once() {
     let named = |link: &dyn Fn(&Path, &Path) -> io::Result<()>, rename: &dyn Fn(&Path, &Path) -> io::Result<()>| {
         let mut temporary = Temporary::create(&target, false).unwrap();
         temporary.write(b"{}").unwrap();
-        let put = give_name_by(temporary, &target, false, (link, rename));
+        let put = give_name_by(temporary, &target, false, link, rename);
         let names: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
         for name in &names {
             fs::remove_file(name).unwrap();
@@ -160,7 +160,7 @@ async fn files_that_are_read_together_are_each_what_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: usize| folder.path().join(name.to_string()).to_str().unwrap().to_owned();
     let disk = LocalDisk { durable: true, tally: Arc::default() };
-    for (files, length) in [(1, 10), (3, 0), (OPEN_AT_ONCE + 3, 70_000), (3, LITTLE_TOGETHER as usize)] {
+    for (files, length) in [(1, 10), (3, 0), (MAX_OPEN_FILES + 3, 70_000), (3, MAX_JOINED_BYTES as usize)] {
         let content = |name: usize| vec![name as u8; length + name];
         (0..files).for_each(|name| fs::write(path(name), content(name)).unwrap());
         let before = disk.tally.counts();
@@ -205,8 +205,8 @@ fn a_small_file_does_not_wait_for_the_pool_and_one_to_be_synced_does() {
             let place = path(name);
             async move { tokio::time::timeout(soon, disk.put_if_absent(place, data.into())).await }
         };
-        assert!(matches!(put(hasty.clone(), "little", WORTH_A_THREAD - 1).await, Ok(Ok(Put::Created))));
-        assert!(put(hasty, "large", WORTH_A_THREAD).await.is_err());
+        assert!(matches!(put(hasty.clone(), "little", MIN_BYTES_FOR_THREAD - 1).await, Ok(Ok(Put::Created))));
+        assert!(put(hasty, "large", MIN_BYTES_FOR_THREAD).await.is_err());
         assert!(put(durable.clone(), "synced", 1).await.is_err());
         let (size, syncing) = durable.create_file(path("named")).appear(true).await.unwrap();
         assert_eq!((size, syncing.is_empty(), folder.path().join("named").exists()), (0, false, true));

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::listing::Entry;
 
 /// How many files are read in one task.
-const AT_ONCE: usize = 1000;
+const FILES_PER_TASK: usize = 1000;
 
 /// The state of a walk.
 struct Walk {
@@ -52,7 +52,7 @@ impl Walk {
     /// The next files; `None` if there are no more.
     fn some(&mut self) -> Result<Option<Vec<Entry>>> {
         let mut found = Vec::new();
-        while found.len() < AT_ONCE {
+        while found.len() < FILES_PER_TASK {
             let Some((prefix, items)) = &mut self.open else {
                 let Some(prefix) = self.folders.pop() else { break };
                 self.open(prefix)?;
@@ -89,7 +89,7 @@ impl Walk {
         let Some((prefix, items)) = &mut self.open else { return Ok(None) };
         let (mut found, mut folders) = (Vec::new(), Vec::new());
         let mut looked_at = false;
-        for item in items.by_ref().take(AT_ONCE) {
+        for item in items.by_ref().take(FILES_PER_TASK) {
             looked_at = true;
             let item = item.map_err(|e| failed("list", &self.root.join(&*prefix), e))?;
             look(&item, prefix, &mut found, &mut folders)?;

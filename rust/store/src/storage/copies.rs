@@ -102,7 +102,7 @@ impl Storage {
     /// # Errors
     /// `NotFound` if it does not exist, `Corrupt` if it is shorter, or if the store's own copy has another size; `Storage` if
     /// the store has not finished its copy in time.
-    pub async fn copy_from(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
+    pub async fn copy_from(&self, source: &Self, from: &str, to: &str, size: u64) -> Result<()> {
         match (source.resolve_file(from)?, self.resolve_file(to)?) {
             ((Backend::Local(there), from_key), (Backend::Local(here), to_key)) => {
                 let file = there.open_to_copy(from_key).await.map_err(|e| source.with_context(e, from))?;
@@ -116,10 +116,10 @@ impl Storage {
             }
             _ => {}
         }
-        self.copy_in_pieces((source, from), to, size).await
+        self.copy_in_pieces(source, from, to, size).await
     }
 
-    async fn copy_in_pieces(&self, (source, from): (&Self, &str), to: &str, size: u64) -> Result<()> {
+    async fn copy_in_pieces(&self, source: &Self, from: &str, to: &str, size: u64) -> Result<()> {
         let mut writer = self.create_file(to).await?;
         let mut at = 0;
         while at < size {

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::location::{Location, Scheme};
 
 /// How many foreign buckets are kept open; a log could name any number of them.
-const FOREIGN_STORES: usize = 64;
+const MAX_FOREIGN_STORES: usize = 64;
 
 impl Storage {
     /// # Errors
@@ -44,7 +44,7 @@ impl Storage {
         named.or_else(|| Some(settings()?.into_iter().rfind(|(key, _)| *key == AzureConfigKey::AccountName)?.1))
     }
 
-    /// The same, if it is on Azure's public servers: the settings name no other server.
+    /// The Azure account of a location, if it is on Azure's public servers: the settings name no other server.
     pub(super) fn public_account(&self, location: &Location) -> Option<String> {
         let settings = self.inner.options.settings::<AzureConfigKey>("AZURE_").ok()?;
         let is_elsewhere = |(key, _): &(AzureConfigKey, String)| {
@@ -76,8 +76,8 @@ impl Storage {
         };
         let open = || Remote::new(there, inner.options.for_foreign(!is_known_server), inner.tally.clone());
         // This does not wait: a lock that was held when the process forked stays held in the child.
-        let Ok(mut stores) = inner.foreign.try_lock() else { return open() };
-        if stores.len() >= FOREIGN_STORES && !stores.contains_key(&there.base) {
+        let Ok(mut stores) = inner.foreign_stores.try_lock() else { return open() };
+        if stores.len() >= MAX_FOREIGN_STORES && !stores.contains_key(&there.base) {
             stores.clear();
         }
         stores.entry(there.base.clone()).or_insert_with(open).clone()
@@ -97,7 +97,7 @@ mod tests {
         match table.inner.location.resolve(path).unwrap() {
             Target::Elsewhere(there) => Some(table.foreign(&there).is_anonymous()),
             Target::Here(_) => None,
-            Target::Local(_) => panic!("{path} is no local file"),
+            Target::Local(_) => panic!("{path} is not a local file"),
         }
     }
 

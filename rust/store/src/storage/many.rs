@@ -105,8 +105,8 @@ impl Storage {
         for (position, path) in paths.iter().enumerate() {
             outcomes.push(None);
             match self.resolve_file(path) {
-                Ok((Backend::Local(disk), key)) => add(&mut disks, disk, |_, _| true, (position, key)),
-                Ok((Backend::Remote(remote), key)) => add(&mut buckets, remote, Remote::is, (position, key)),
+                Ok((Backend::Local(disk), key)) => add(&mut disks, disk, |_, _| true, position, key),
+                Ok((Backend::Remote(remote), key)) => add(&mut buckets, remote, Remote::is, position, key),
                 Err(e) => set(&mut outcomes, position, Err(e)),
             }
         }
@@ -127,7 +127,7 @@ impl Storage {
 }
 
 /// Adds a file to the group of its backend.
-fn add<B>(groups: &mut Vec<Group<B>>, backend: B, is: impl Fn(&B, &B) -> bool, (position, key): (usize, String)) {
+fn add<B>(groups: &mut Vec<Group<B>>, backend: B, is: impl Fn(&B, &B) -> bool, position: usize, key: String) {
     let at = groups.iter().position(|group| is(&group.backend, &backend)).unwrap_or_else(|| {
         groups.push(Group { backend, positions: Vec::new(), keys: Vec::new() });
         groups.len() - 1

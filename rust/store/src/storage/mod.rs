@@ -30,7 +30,7 @@ mod many;
 /// How many files are fetched from a bucket at once.
 const CONCURRENT_GETS: usize = 16;
 /// The most entries of a page of a listing, in stores that have pages.
-const ENTRIES_OF_A_PAGE: usize = 1000;
+const MAX_PAGE_ENTRIES: usize = 1000;
 
 /// A table's root. Clones share connections and counts.
 #[derive(Clone)]
@@ -45,7 +45,7 @@ struct Inner {
     backend: Backend,
     /// The names of the table in DynamoDB, if its commits go through that.
     lock_paths: Option<TablePaths>,
-    foreign: Mutex<HashMap<String, Remote>>,
+    foreign_stores: Mutex<HashMap<String, Remote>>,
 }
 
 #[derive(Clone)]
@@ -76,7 +76,7 @@ impl Storage {
     /// `s3`, `s3a`, `az`, `abfs`, `abfss`, `adl`, `gs`, `http`, `https`, or `memory://name`, which lives as long as the
     /// process. Options have the names of the object store crate (`aws_region`, `azure_storage_account_name`, …, in any
     /// case), override the environment, and are refused if no backend knows them. `deltic.durability` = `none` lets
-    /// writes to a local disk return before they would survive a power cut. `deltic.s3.log_store` = `dynamodb` makes
+    /// writes to a local disk return before they are durable. `deltic.s3.log_store` = `dynamodb` makes
     /// commits to a bucket without conditional puts exclude each other through a DynamoDB table (`deltic.s3.dynamodb.*`).
     pub fn open(uri: &str, options: &HashMap<String, String>) -> Result<Self> {
         let location = Location::parse(uri)?;
@@ -89,25 +89,24 @@ impl Storage {
             }
         };
         let lock_paths = match location.scheme {
-            Scheme::S3 if options.takes_turns => Some(TablePaths::of(&location)?),
+            Scheme::S3 if options.commits_through_dynamodb => Some(TablePaths::of(&location)?),
             _ => None,
         };
-        let foreign = Mutex::default();
-        Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, lock_paths, foreign }) })
+        let foreign_stores = Mutex::default();
+        Ok(Self { inner: Arc::new(Inner { location, options, tally, backend, lock_paths, foreign_stores }) })
     }
 
-    /// The location of `uri` without secrets, and the options with the secrets that were in it: together they open the same
-    /// storage in another process.
-    pub fn locate(uri: &str, options: HashMap<String, String>) -> Result<(String, HashMap<String, String>)> {
+    /// Splits the secrets off `uri`: returns its location without them, and the options with them. Together these open the
+    /// same storage in another process.
+    pub fn split_secrets(uri: &str, options: HashMap<String, String>) -> Result<(String, HashMap<String, String>)> {
         let location = Location::parse(uri)?;
         let options = with_secrets(options, &location);
         Ok((location.text, options))
     }
 
-    /// Opens the clients with these settings, and lets them sign requests, which are not sent: this shows errors in the
-    /// settings. For tests.
+    /// Checks settings: opens the clients with them, and lets these sign requests, which are not sent. For tests.
     #[doc(hidden)]
-    pub async fn rehearse(uri: &str, options: &HashMap<String, String>) -> Result<()> {
+    pub async fn check_settings(uri: &str, options: &HashMap<String, String>) -> Result<()> {
         let storage = Self::open(uri, options)?;
         let (location, mut options) = (&storage.inner.location, storage.inner.options.clone());
         if location.scheme == Scheme::Local {
@@ -188,7 +187,7 @@ impl Storage {
 
     /// Some of the files directly in `dir`: those that one request returns.
     pub async fn list_some(&self, dir: &str) -> Result<Vec<FileMeta>> {
-        self.list(dir, "", ENTRIES_OF_A_PAGE).await
+        self.list(dir, "", MAX_PAGE_ENTRIES).await
     }
 
     async fn list(&self, dir: &str, start_at: &str, most: usize) -> Result<Vec<FileMeta>> {
@@ -237,7 +236,7 @@ impl Storage {
     /// A part of the file. A file that ends before the range is corrupt, since ranges come from the log or the file.
     pub async fn get_range(&self, path: &str, range: Range<u64>) -> Result<Bytes> {
         let mut parts = self.get_ranges(path, std::slice::from_ref(&range)).await?;
-        parts.pop().ok_or_else(|| Error::internal("a read of one range gave none"))
+        parts.pop().ok_or_else(|| Error::internal("the store returned no data for a range"))
     }
 
     /// Several parts of the file, in the order of `ranges`. Parts near each other are read by one request, distant
@@ -325,7 +324,7 @@ impl Storage {
         backend.put(key, data).await.map_err(|e| self.with_context(e, path))
     }
 
-    /// As [`Storage::put`], for a file that readers can do without: after a power cut it may be missing or torn.
+    /// As [`Storage::put`], for a file that readers can do without: after a power cut it may be missing or incomplete.
     pub async fn put_hint(&self, path: &str, data: Bytes) -> Result<()> {
         let (backend, key) = self.resolve_file(path)?;
         let backend = match backend {
@@ -350,7 +349,8 @@ impl Storage {
         self.put_new(path, body.into(), Some(before)).await
     }
 
-    /// As [`Storage::put_if_absent`], for a file that readers can do without: after a power cut it may be missing or torn.
+    /// As [`Storage::put_if_absent`], for a file that readers can do without: after a power cut it may be missing or
+    /// incomplete.
     pub async fn put_hint_if_absent(&self, path: &str, data: Bytes) -> Result<Put> {
         self.put_new(path, data.into(), None).await
     }
@@ -378,7 +378,7 @@ impl Storage {
         }
     }
 
-    /// Begins a file that is written piece by piece and becomes visible when it is finished. An error may occur only
+    /// Starts a file that is written piece by piece and becomes visible when it is finished. An error may occur only
     /// at the end.
     pub async fn create_file(&self, path: &str) -> Result<FileWriter> {
         let (backend, key) = self.resolve_file(path)?;

@@ -189,7 +189,7 @@ async fn count(checkpoint: &Checkpoint, open: &OpenCheckpoint) -> Result<Counts>
     let columns = AddColumns { members: vec!["path"], ..AddColumns::default() };
     let adds = open.adds(&columns).try_fold(0, |sum, batch| async move { Ok(sum + batch.len() as u64) }).await?;
     let removes = open.removes().try_fold(0, |sum, (keys, _)| async move { Ok(sum + keys.len() as u64) }).await?;
-    let state = open.state();
+    let state = open.non_file_actions();
     let others = state.txns.len() + state.domains.len() + open.sidecars().len();
     let single = [state.protocol.is_some(), state.metadata.is_some(), state.checkpoint_metadata.is_some()];
     let single = single.iter().filter(|there| **there).count();

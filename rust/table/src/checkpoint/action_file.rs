@@ -1,7 +1,7 @@
 //! One Parquet file of a checkpoint: its footer, and row groups decoded on demand.
 //!
 //! It knows leaves and row groups, and nothing of actions. Only the bytes of wanted leaves are fetched; decoding runs on
-//! the blocking pool, never on the threads that wait for the store. Positions in a footer are checked first.
+//! worker threads, never on the threads that wait for the store. Positions in a footer are checked first.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,8 +11,8 @@ use arrow_schema::{DataType, Field, FieldRef, Fields, Schema};
 use bytes::Bytes;
 use deltic_pages::decode::string_lengths::{self, StringLeaf};
 use deltic_pages::decode::{Chunk, Failure};
+use deltic_pages::footer_pruning::{Leaf, prune_row_groups};
 use deltic_pages::limits::{self, Chunks};
-use deltic_pages::narrow::{Leaf, narrowed};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{
@@ -25,28 +25,28 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use super::leaves::{Leaves, may_hold};
 use crate::error::{Error, NotFoundFlag, Result, corrupt_parquet};
 use crate::footer;
-use crate::parallel::blocking;
+use crate::parallel::try_blocking;
 use deltic_store::{Pin, Storage};
 
-/// How many bytes of the file's end are fetched at first: footers of checkpoints are mostly smaller than the least guess,
+/// How many bytes of the file's end are fetched at first: footers of checkpoints are mostly smaller than the minimum,
 /// and those of sidecars in many row groups are about a 300th of the file.
-const LEAST_GUESS: u64 = 64 * 1024;
-const MOST_GUESS: u64 = 256 * 1024;
-const GUESSED_PART: u64 = 256;
+const MIN_FOOTER_PREFETCH: u64 = 64 * 1024;
+const MAX_FOOTER_PREFETCH: u64 = 256 * 1024;
+const FOOTER_FRACTION: u64 = 256;
 /// Footers fetched at once.
 pub(super) const CONCURRENT_FOOTERS: usize = 16;
 /// Rows decoded into one batch.
 const BATCH_ROWS: usize = 128 * 1024;
-/// Most rows of a file: a constant, and a number for each of its bytes. Nulls and repeated values take nearly
+/// The limit for the rows of a file: a constant, and a number for each of its bytes. Nulls and repeated values take nearly
 /// no space in Parquet, but a row of a checkpoint is an action, and actions differ at least in their paths.
-const FEW_ROWS: u64 = 64 * 1024;
-const ROWS_PER_BYTE: u64 = 4;
+const BASE_ROWS: u64 = 64 * 1024;
+const MAX_ROWS_PER_BYTE: u64 = 4;
 /// Limits of a decoded column chunk: a constant, and further bytes (and elements of lists and maps) for each of its bytes and
 /// rows. All rows of a group are in memory at once.
-const FREE_BYTES: u64 = 64 * 1024 * 1024;
-const EXPANSION: u64 = 1024;
-const BYTES_PER_ROW: u64 = 4096;
-const FREE_ELEMENTS: u64 = 1 << 20;
+const BASE_DECODED_BYTES: u64 = 64 * 1024 * 1024;
+const MAX_EXPANSION_RATIO: u64 = 1024;
+const DECODED_BYTES_PER_ROW: u64 = 4096;
+const BASE_ELEMENTS: u64 = 1 << 20;
 const ELEMENTS_PER_ROW: u64 = 256;
 /// The writer in the footer. Parquet libraries check it before they trust statistics, and expect this form.
 pub(crate) const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
@@ -60,7 +60,7 @@ pub(crate) struct ActionFile {
     path: String,
     size: u64,
     metadata: ArrowReaderMetadata,
-    /// The same with the long strings of `add` as views, which are not copied when decoded.
+    /// The footer with the long strings of `add` as views, which are not copied when decoded.
     views: ArrowReaderMetadata,
     leaves: Leaves,
     /// Pins the file, so that all reads are of the same bytes.
@@ -81,8 +81,8 @@ pub(crate) struct Footer {
 
 /// How to decode a row group.
 #[derive(Debug, Default)]
-pub(crate) struct Decode {
-    /// Whether long texts of `add` (path, statistics, partition values) come as views into the decoded pages.
+pub(crate) struct DecodeOptions {
+    /// Whether long strings of `add` (path, statistics, partition values) come as views into the decoded pages.
     pub(crate) views: bool,
     /// The rows to decode; all when `None`.
     pub(crate) rows: Option<RowSelection>,
@@ -93,7 +93,7 @@ pub(crate) struct Decode {
 }
 
 /// Column chunks of one row group, fetched.
-pub(crate) struct Fetched {
+pub(crate) struct FetchedChunks {
     group: usize,
     leaves: Vec<usize>,
     chunks: Chunks,
@@ -107,7 +107,7 @@ impl Footer {
         if size <= footer::TRAILER {
             return Err(cut());
         }
-        let start = size.saturating_sub((size / GUESSED_PART).clamp(LEAST_GUESS, MOST_GUESS));
+        let start = size.saturating_sub((size / FOOTER_FRACTION).clamp(MIN_FOOTER_PREFETCH, MAX_FOOTER_PREFETCH));
         let mut end = pinned(storage, &path, start..size, &pin).await?;
         let length = footer::metadata_length(&end).map_err(parquet)?;
         let from = size.checked_sub(footer::TRAILER).and_then(|at| at.checked_sub(length)).ok_or_else(cut)?;
@@ -130,7 +130,7 @@ impl Footer {
     }
 }
 
-impl Fetched {
+impl FetchedChunks {
     /// The row group.
     pub(crate) fn group(&self) -> usize {
         self.group
@@ -163,9 +163,9 @@ impl ActionFile {
     }
 
     /// The file reduced to the row groups that may have a value in one of `leaves`, and whether these are all.
-    pub(crate) fn narrowed(storage: &Storage, footer: &Footer, leaves: &[Leaf<'_>]) -> Result<(Self, bool)> {
-        match narrowed(&footer.metadata, leaves) {
-            Some(narrow) => Ok((Self::of_metadata(storage, footer, &narrow)?, false)),
+    pub(crate) fn pruned(storage: &Storage, footer: &Footer, leaves: &[Leaf<'_>]) -> Result<(Self, bool)> {
+        match prune_row_groups(&footer.metadata, leaves) {
+            Some(pruned) => Ok((Self::of_metadata(storage, footer, &pruned)?, false)),
             None => Ok((Self::of_footer(storage, footer)?, true)),
         }
     }
@@ -175,7 +175,8 @@ impl ActionFile {
         let parquet = |e| corrupt_parquet(&path, e);
         let metadata = footer::parse(metadata).map_err(parquet)?;
         check_rows(&metadata, size).ok_or_else(|| {
-            Error::corrupt("the footer of the Parquet file claims more rows than a file of its size has").in_file(&path)
+            Error::corrupt("the footer of the Parquet file claims more rows than a file of this size can hold")
+                .in_file(&path)
         })?;
         // INT96 values are timestamps in UTC.
         let metadata = footer::arrow_metadata(Arc::new(metadata), Some("UTC")).map_err(parquet)?;
@@ -195,7 +196,7 @@ impl ActionFile {
         self.not_found.is_noted()
     }
 
-    /// Bytes of the file.
+    /// The size of the file in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.size
     }
@@ -248,7 +249,7 @@ impl ActionFile {
     }
 
     /// The name of a leaf that has long strings of `add`.
-    pub(super) fn long_text(&self, leaf: usize) -> Option<&str> {
+    pub(super) fn string_member(&self, leaf: usize) -> Option<&str> {
         match self.leaves.names().get(leaf)?.as_slice() {
             [root, member] if root == "add" && matches!(member.as_str(), "path" | "stats") => Some(member),
             _ => None,
@@ -295,13 +296,13 @@ impl ActionFile {
         &self,
         group: usize,
         wanted: &(dyn Fn(&[String]) -> bool + Send + Sync),
-    ) -> Result<Fetched> {
+    ) -> Result<FetchedChunks> {
         let leaves: Vec<usize> = self.wanted(wanted);
         let chunks = self.chunks(group, &leaves)?;
         let bytes = self.storage.get_pinned(&self.path, &chunks, Some(&self.pin)).await;
         let bytes = bytes.map_err(|e| self.not_found.note(e))?;
         let chunks = chunks.into_iter().zip(bytes).map(|(range, bytes)| (range.start, bytes)).collect();
-        Ok(Fetched { group, leaves, chunks: Chunks { size: self.size, chunks } })
+        Ok(FetchedChunks { group, leaves, chunks: Chunks { size: self.size, chunks } })
     }
 
     /// Bytes of the wanted leaves of a row group.
@@ -316,8 +317,8 @@ impl ActionFile {
         span.ok_or_else(|| Error::internal("a leaf has no bytes"))
     }
 
-    /// Bytes of the file.
-    pub(crate) async fn piece(&self, range: Range<u64>) -> Result<Bytes> {
+    /// Reads bytes of the file.
+    pub(crate) async fn read_range(&self, range: Range<u64>) -> Result<Bytes> {
         pinned(&self.storage, &self.path, range, &self.pin).await.map_err(|e| self.not_found.note(e))
     }
 
@@ -332,14 +333,14 @@ impl ActionFile {
     }
 
     /// The bytes of a leaf for direct decoding.
-    pub(crate) fn chunk<'f>(&self, fetched: &'f Fetched, leaf: usize) -> Result<Chunk<'f>> {
+    pub(crate) fn chunk<'f>(&self, fetched: &'f FetchedChunks, leaf: usize) -> Result<Chunk<'f>> {
         self.chunk_of(fetched.group, leaf, fetched.bytes(leaf)?)
     }
 
     /// Bytes of a leaf, which may be a piece of them, with what the footer says of it.
     pub(crate) fn chunk_of<'b>(&self, group: usize, leaf: usize, bytes: &'b [u8]) -> Result<Chunk<'b>> {
         let column = self.metadata.metadata().row_groups().get(group).and_then(|g| g.columns().get(leaf));
-        let column = column.ok_or_else(|| Error::internal("there is no such leaf"))?;
+        let column = column.ok_or_else(|| Error::internal("leaf index out of range"))?;
         let level = |level: i16| u32::try_from(level).unwrap_or_default();
         let size = i64::try_from(self.size).unwrap_or(i64::MAX);
         Ok(Chunk {
@@ -377,9 +378,9 @@ impl ActionFile {
         self.wanted(&below).try_into().ok()
     }
 
-    /// The leaf below `root` that has the fewest bytes in a row group and does not repeat: the cheapest way to find the
-    /// rows with `root`.
-    pub(crate) fn lightest_leaf(&self, group: usize, root: &str) -> Option<usize> {
+    /// The leaf below `root` that has the fewest compressed bytes in a row group and does not repeat: the cheapest way to
+    /// find the rows with `root`.
+    pub(crate) fn smallest_leaf(&self, group: usize, root: &str) -> Option<usize> {
         let columns = self.metadata.metadata().row_groups().get(group)?.columns();
         let leaves = (0..columns.len())
             .filter(|leaf| self.is_below(*leaf, root))
@@ -387,41 +388,41 @@ impl ActionFile {
         leaves.min_by_key(|leaf| columns[*leaf].compressed_size())
     }
 
-    /// Runs decoding work on the blocking pool.
+    /// Runs decoding work on a worker thread.
     pub(crate) async fn blocking<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&Self) -> Result<T> + Send + 'static,
     ) -> Result<T> {
-        let part = self.clone();
-        let done = blocking(move || work(&part)).await;
-        done.map_err(|e| Error::corrupt("decoding the Parquet file failed").caused_by(e).in_file(&self.path))?
+        let file = self.clone();
+        let panicked = |e| Error::corrupt("decoding the Parquet file failed").caused_by(e).in_file(&self.path);
+        try_blocking(move || work(&file), panicked).await
     }
 
     /// Decodes fetched column chunks, batch by batch.
-    pub(crate) fn decode(&self, fetched: Fetched, how: Decode) -> Result<ParquetRecordBatchReader> {
+    pub(crate) fn decode(&self, fetched: FetchedChunks, options: DecodeOptions) -> Result<ParquetRecordBatchReader> {
         let all = fetched.leaves.clone();
-        self.decode_leaves(fetched, how, &all)
+        self.decode_leaves(fetched, options, &all)
     }
 
-    /// The same for some of the leaves.
+    /// Decodes some leaves of fetched column chunks, batch by batch.
     pub(super) fn decode_leaves(
         &self,
-        fetched: Fetched,
-        how: Decode,
+        fetched: FetchedChunks,
+        options: DecodeOptions,
         leaves: &[usize],
     ) -> Result<ParquetRecordBatchReader> {
         let rows = self.rows(fetched.group);
-        let enough = how.batch_bytes.unwrap_or(usize::MAX);
-        let texts = self.check_pages(&fetched, enough as u64).map_err(|e| corrupt_parquet(&self.path, e))?;
-        let fit = rows.saturating_mul(enough) / usize::try_from(texts.max(1)).unwrap_or(usize::MAX);
-        let metadata = if how.views { &self.views } else { &self.metadata };
+        let enough = options.batch_bytes.unwrap_or(usize::MAX);
+        let strings = self.check_pages(&fetched, enough as u64).map_err(|e| corrupt_parquet(&self.path, e))?;
+        let fit = rows.saturating_mul(enough) / usize::try_from(strings.max(1)).unwrap_or(usize::MAX);
+        let metadata = if options.views { &self.views } else { &self.metadata };
         let mask =
             ProjectionMask::leaves(self.metadata.metadata().file_metadata().schema_descr(), leaves.iter().copied());
         let mut reader = ParquetRecordBatchReaderBuilder::new_with_metadata(fetched.chunks, metadata.clone())
             .with_projection(mask)
             .with_row_groups(vec![fetched.group])
-            .with_batch_size(how.batch_rows.unwrap_or(BATCH_ROWS).min(rows).min(fit).clamp(1, BATCH_ROWS));
-        if let Some(rows) = how.rows {
+            .with_batch_size(options.batch_rows.unwrap_or(BATCH_ROWS).min(rows).min(fit).clamp(1, BATCH_ROWS));
+        if let Some(rows) = options.rows {
             reader = reader.with_row_selection(rows);
         }
         reader.build().map_err(|e| corrupt_parquet(&self.path, e))
@@ -429,21 +430,21 @@ impl ActionFile {
 
     /// Checks the decoded sizes that the pages claim. Returns the bytes of strings, exactly only if they may be more than
     /// `enough`.
-    fn check_pages(&self, fetched: &Fetched, enough: u64) -> Result<u64, ParquetError> {
+    fn check_pages(&self, fetched: &FetchedChunks, enough: u64) -> Result<u64, ParquetError> {
         let columns = self.metadata.metadata().row_groups().get(fetched.group).map(|g| g.columns()).unwrap_or_default();
         let rows = self.rows(fetched.group) as u64;
         let most = |free: u64, each: u64| free.saturating_add(rows.saturating_mul(each));
-        let mut texts = Vec::new();
+        let mut strings = Vec::new();
         for (leaf, (_, chunk)) in fetched.leaves.iter().zip(&fetched.chunks.chunks) {
             let Some(column) = columns.get(*leaf) else { continue };
             let page_limits = limits::check(chunk, column)?;
-            let justified =
-                most(FREE_BYTES, BYTES_PER_ROW).saturating_add(EXPANSION.saturating_mul(chunk.len() as u64));
+            let justified = most(BASE_DECODED_BYTES, DECODED_BYTES_PER_ROW)
+                .saturating_add(MAX_EXPANSION_RATIO.saturating_mul(chunk.len() as u64));
             // Nulls of a fixed length take that length when they are decoded.
             let width = limits::fixed_width(column.column_descr()).unwrap_or_default();
             let bytes_of_all =
                 page_limits.bytes.saturating_add(page_limits.prefixes).max(page_limits.values.saturating_mul(width));
-            if bytes_of_all > justified || page_limits.values > most(FREE_ELEMENTS, ELEMENTS_PER_ROW) {
+            if bytes_of_all > justified || page_limits.values > most(BASE_ELEMENTS, ELEMENTS_PER_ROW) {
                 return Err(ParquetError::General(format!(
                     "the column chunk `{}` of {} bytes claims {} values in {} bytes, which is impossible for {rows} \
                      rows",
@@ -454,10 +455,10 @@ impl ActionFile {
                 )));
             }
             if column.column_type() == PhysicalType::BYTE_ARRAY {
-                texts.push(StringLeaf { chunk, column, limits: page_limits });
+                strings.push(StringLeaf { chunk, column, limits: page_limits });
             }
         }
-        string_lengths::check(&texts, rows, enough)
+        string_lengths::check(&strings, rows, enough)
     }
 
     fn chunks(&self, group: usize, leaves: &[usize]) -> Result<Vec<Range<u64>>> {
@@ -475,7 +476,7 @@ impl ActionFile {
         // A footer cannot make the reader read a file many times.
         let bytes = chunks.iter().fold(0, |sum: u64, chunk| sum.saturating_add(chunk.end.saturating_sub(chunk.start)));
         if bytes > self.size {
-            return Err(Error::corrupt("the Parquet file uses bytes twice").in_file(&self.path));
+            return Err(Error::corrupt("column chunks of the Parquet file overlap").in_file(&self.path));
         }
         Ok(chunks)
     }
@@ -484,7 +485,7 @@ impl ActionFile {
 /// The error of a file whose pages could not be decoded directly.
 pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
     let what = match failure {
-        Failure::Unsupported => "the kind of its pages contradicts their headers",
+        Failure::Unsupported => "its page data does not match the page headers",
         Failure::Corrupt(what) => what,
     };
     Error::corrupt(format!("the Parquet file cannot be read: {what}")).in_file(path)
@@ -493,7 +494,7 @@ pub(super) fn unreadable(failure: Failure, path: &str) -> Error {
 /// Bytes of the file that is pinned, from which all reads with this pin come.
 async fn pinned(storage: &Storage, path: &str, range: Range<u64>, pin: &Pin) -> Result<Bytes> {
     let read = storage.get_pinned(path, &[range], Some(pin)).await?.pop();
-    read.ok_or_else(|| Error::internal("a read of one range gave none"))
+    read.ok_or_else(|| Error::internal("the store returned no data for a range"))
 }
 
 /// The schema with the long strings of `add` as views.
@@ -527,5 +528,5 @@ fn with_views(plain: &ArrowReaderMetadata) -> Result<ArrowReaderMetadata, Parque
 fn check_rows(metadata: &ParquetMetaData, size: u64) -> Option<()> {
     let groups = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()).ok());
     let rows = groups.into_iter().try_fold(0_u64, |sum, rows| sum.checked_add(rows?))?;
-    (rows <= size.saturating_mul(ROWS_PER_BYTE).saturating_add(FEW_ROWS)).then_some(())
+    (rows <= size.saturating_mul(MAX_ROWS_PER_BYTE).saturating_add(BASE_ROWS)).then_some(())
 }

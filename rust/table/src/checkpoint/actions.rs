@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 pub(crate) fn action_rows(rows: &RecordBatch, action: &str, with_path: bool) -> Result<RecordBatch> {
     let column = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
     let Some(column) = column else {
-        return Err(Error::corrupt(format!("the checkpoint's column `{action}` is missing or no struct")));
+        return Err(Error::corrupt(format!("the checkpoint's column `{action}` is missing or not a struct")));
     };
     let path = match with_path {
         true => {

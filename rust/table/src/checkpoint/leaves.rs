@@ -13,6 +13,7 @@ use crate::footer::calendar::Calendars;
 /// The leaves of a file, in its order. A table with thousands of columns has as many statistics of each kind.
 #[derive(Debug)]
 pub(super) struct Leaves {
+    /// The path of each leaf; empty if the leaf is hidden.
     names: Vec<Vec<String>>,
     /// If several leaves have the same path, the first.
     by_path: HashTable<usize>,
@@ -39,7 +40,7 @@ impl Leaves {
             hasher: RandomState::new(),
             types: Vec::new(),
         };
-        for (leaf, name) in leaves.names.iter().enumerate() {
+        for (leaf, name) in leaves.names.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let hash = hash_of(&leaves.hasher, name);
             if leaves.by_path.find(hash, |other| leaves.names.get(*other) == Some(name)).is_none() {
                 let hash_of = |leaf: &usize| leaves.names.get(*leaf).map_or(0, |name| hash_of(&leaves.hasher, name));
@@ -49,7 +50,7 @@ impl Leaves {
         leaves
     }
 
-    /// All paths.
+    /// The paths of all leaves; that of a hidden leaf is empty.
     pub(super) fn names(&self) -> &[Vec<String>] {
         &self.names
     }
@@ -86,8 +87,8 @@ fn hash_of<S: AsRef<str>>(hasher: &RandomState, path: &[S]) -> u64 {
     hasher.hash_one(path.iter().map(AsRef::as_ref).collect::<Vec<&str>>())
 }
 
-/// The paths of a file's leaves. Typed values of `add` that a writer stored in another calendar are hidden,
-/// and so are other statistics of their columns: the strings beside them have the same values in the table's calendar.
+/// The paths of a file's leaves. A hidden leaf has an empty path: typed values of `add` that a writer stored in another
+/// calendar, and other statistics of their columns. The strings beside them have the same values in the table's calendar.
 fn leaf_names(file: &FileMetaData) -> Vec<Vec<String>> {
     let (calendars, leaves) = (Calendars::of(file), file.schema_descr().columns());
     let bounded = |leaf: &ColumnDescPtr| match leaf.path().parts() {
@@ -96,11 +97,11 @@ fn leaf_names(file: &FileMetaData) -> Vec<Vec<String>> {
     };
     let differing: HashSet<Vec<String>> = leaves.iter().filter_map(bounded).collect();
     let name = |leaf: &ColumnDescPtr| match leaf.path().parts() {
-        [root, member, rest @ ..]
+        [_, member, rest @ ..]
             if (member == "partitionValues_parsed" && calendars.may_differ(leaf))
                 || (member == "stats_parsed" && rest.get(1..).is_some_and(|column| differing.contains(column))) =>
         {
-            vec![root.clone(), "in the hybrid calendar".to_owned()]
+            Vec::new()
         }
         path => path.to_vec(),
     };

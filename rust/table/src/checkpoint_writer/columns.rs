@@ -37,8 +37,8 @@ use super::numbers::{all_there, filled};
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 
-/// Up to this many rows of all kinds are joined into one batch.
-const FEW_ROWS: usize = 256;
+/// Up to so many rows of all kinds are joined into one batch.
+const MAX_JOINED_ROWS: usize = 256;
 
 /// Members of `remove` in checkpoints: tombstones need neither statistics nor tags.
 const REMOVE_MEMBERS: [&str; 9] = [
@@ -55,11 +55,11 @@ const REMOVE_MEMBERS: [&str; 9] = [
 
 /// The schema of one table's checkpoints.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(super) struct CheckpointSchema {
     shape: TableShape,
     /// Logical and physical names of the partition columns that are stored typed.
     partitions: Vec<(String, String)>,
-    writes_text: bool,
+    writes_json_stats: bool,
     stats: Option<StatsLayout>,
     add: Fields,
     schema: SchemaRef,
@@ -69,9 +69,9 @@ pub(super) struct Layout {
     add_nulls: Vec<ArrayRef>,
 }
 
-/// The actions that are not files.
+/// The actions other than file actions.
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct NonFileActions {
     pub(super) protocol: Protocol,
     pub(super) metadata: Metadata,
     pub(super) txns: Vec<Txn>,
@@ -82,15 +82,15 @@ pub(super) struct State {
     pub(super) sidecars: Vec<Sidecar>,
 }
 
-impl Layout {
-    /// The layout for a table whose last checkpoint, if there was one, had typed statistics of the columns in `typed`.
+impl CheckpointSchema {
+    /// The schema for a table whose last checkpoint, if there was one, had typed statistics of the columns in `typed`.
     pub(super) fn of(
         shape: &TableShape,
         properties: Properties<'_>,
         typed: &HashSet<Vec<String>>,
         is_v2: bool,
     ) -> Result<Self> {
-        let writes_text = properties.checkpoint_write_stats_as_json()?;
+        let writes_json_stats = properties.checkpoint_write_stats_as_json()?;
         let writes_typed = properties.checkpoint_write_stats_as_struct()?;
         let mut partitions = Vec::new();
         let mut stats = None;
@@ -103,12 +103,12 @@ impl Layout {
                     partitions.push((name.clone(), shape.mapping.physical_name(field)?.to_owned()));
                 }
             }
-            stats = Some(stats_layout(shape, properties, typed, writes_text)?);
+            stats = Some(stats_layout(shape, properties, typed, writes_json_stats)?);
         }
-        let mut layout = Self {
+        let mut schema = Self {
             shape: shape.clone(),
             partitions,
-            writes_text,
+            writes_json_stats,
             stats,
             add: Fields::empty(),
             schema: Arc::new(Schema::empty()),
@@ -116,11 +116,11 @@ impl Layout {
             nulls: Vec::new(),
             add_nulls: Vec::new(),
         };
-        layout.add = layout.add_fields()?;
+        schema.add = schema.add_fields()?;
         let structure = |name: &str, fields: Fields| Field::new(name, ArrowType::Struct(fields), true);
         let mut roots = vec![
             structure("txn", txns(&[])?.fields().clone()),
-            structure("add", layout.add.clone()),
+            structure("add", schema.add.clone()),
             structure("remove", remove_fields()),
             structure("metaData", metadata(&[])?.fields().clone()),
             structure("protocol", protocol(&[])?.fields().clone()),
@@ -130,13 +130,13 @@ impl Layout {
             roots.push(structure("checkpointMetadata", checkpoint_metadata(&[])?.fields().clone()));
             roots.push(structure("sidecar", sidecars(&[])?.fields().clone()));
         }
-        layout.schema = Arc::new(Schema::new(roots));
-        layout.file_schema =
-            Arc::new(Schema::new(vec![structure("add", layout.add.clone()), structure("remove", remove_fields())]));
+        schema.schema = Arc::new(Schema::new(roots));
+        schema.file_schema =
+            Arc::new(Schema::new(vec![structure("add", schema.add.clone()), structure("remove", remove_fields())]));
         let nulls =
             |fields: &Fields| fields.iter().map(|field| new_null_array(field.data_type(), PIECE_ROWS)).collect();
-        (layout.nulls, layout.add_nulls) = (nulls(layout.schema.fields()), nulls(&layout.add));
-        Ok(layout)
+        (schema.nulls, schema.add_nulls) = (nulls(schema.schema.fields()), nulls(&schema.add));
+        Ok(schema)
     }
 
     pub(super) fn schema(&self) -> &SchemaRef {
@@ -161,22 +161,15 @@ impl Layout {
 
     /// The columns of the file actions that must be read to write them.
     pub(super) fn wanted(&self) -> AddColumns {
-        let members =
-            ADD_SCHEMA.fields().iter().map(|f| f.name().as_str()).filter(|n| !matches!(*n, "stats" | "dataChange"));
-        AddColumns {
-            members: members.collect(),
-            stats_text: self.wants_stats(),
-            stats_typed: self.wants_stats(),
-            ..AddColumns::default()
-        }
+        AddColumns { stats_json: self.wants_stats(), stats_typed: self.wants_stats(), ..AddColumns::all() }
     }
 
     fn add_fields(&self) -> Result<Fields> {
         let mut fields: Vec<Field> = ADD_SCHEMA.fields().iter().map(|f| f.as_ref().clone()).collect();
-        fields.retain(|f| self.writes_text || f.name() != "stats");
+        fields.retain(|f| self.writes_json_stats || f.name() != "stats");
         // Long strings are passed from page to page as views.
-        for text in fields.iter_mut().filter(|field| matches!(field.name().as_str(), "path" | "stats")) {
-            *text = text.clone().with_data_type(ArrowType::Utf8View);
+        for field in fields.iter_mut().filter(|field| matches!(field.name().as_str(), "path" | "stats")) {
+            *field = field.clone().with_data_type(ArrowType::Utf8View);
         }
         if !self.partitions.is_empty() {
             let mut typed = Vec::with_capacity(self.partitions.len());
@@ -193,7 +186,7 @@ impl Layout {
         Ok(fields.into())
     }
 
-    /// Live files in the form of a `SortBuffer`: the members of `add` that any of them has, with paths and
+    /// Live files in the form of a `RangeBuffer`: the members of `add` that any of them has, with paths and
     /// JSON statistics as views. `paths`: the paths, if they are not in the batch. Typed statistics are included
     /// if the files have some, or if `all_typed`.
     pub(super) fn buffered_rows(
@@ -203,20 +196,20 @@ impl Layout {
         all_typed: bool,
     ) -> Result<RecordBatch> {
         let typed = adds.structure("stats_parsed");
-        let stats = if self.wants_stats() { stats_text(adds)? } else { None };
-        let text = match typed {
-            Some(typed) if self.writes_text && lacks_text(stats.as_ref(), typed) => {
+        let stats = if self.wants_stats() { stats_json(adds)? } else { None };
+        let json = match typed {
+            Some(typed) if self.writes_json_stats && lacks_json_stats(stats.as_ref(), typed) => {
                 Some(as_views(&complete(stats.as_ref().map(|stats| stats.as_string_view()), typed)?)?)
             }
             Some(_) | None => stats.clone(),
         };
-        let (mut fields, mut columns, mut wants_text) = (Vec::new(), Vec::new(), true);
+        let (mut fields, mut columns, mut wants_json) = (Vec::new(), Vec::new(), true);
         for field in &self.add {
             let column: ArrayRef = match field.name().as_str() {
                 "dataChange" | "stats" | "stats_parsed" => continue,
                 "path" => paths.map_or_else(|| member(adds.rows(), field), |paths| Ok(paths.clone()))?,
-                "partitionValues" => text_map(adds.rows(), field, true)?,
-                "tags" => text_map(adds.rows(), field, false)?,
+                "partitionValues" => string_map(adds.rows(), field, true)?,
+                "tags" => string_map(adds.rows(), field, false)?,
                 "size" => all_there(member(adds.rows(), field)?, adds, paths)?,
                 "modificationTime" => filled(&member(adds.rows(), field)?),
                 "partitionValues_parsed" => Arc::new(self.partition_values(adds, field)?),
@@ -232,11 +225,11 @@ impl Layout {
             let typed = layout.columns(stats, typed, adds.len())?;
             fields.push(Field::new("stats_parsed", typed.data_type().clone(), true));
             columns.push(Arc::new(typed));
-            wants_text = self.writes_text;
+            wants_json = self.writes_json_stats;
         }
-        if let Some(text) = text.filter(|text| wants_text && text.null_count() < text.len()) {
+        if let Some(json) = json.filter(|json| wants_json && json.null_count() < json.len()) {
             fields.push(Field::new("stats", ArrowType::Utf8View, true));
-            columns.push(text);
+            columns.push(json);
         }
         let options = RecordBatchOptions::new().with_row_count(Some(adds.len()));
         Ok(RecordBatch::try_new_with_options(Arc::new(Schema::new(fields)), columns, &options)?)
@@ -247,8 +240,8 @@ impl Layout {
         let Some(layout) = self.stats.as_ref().filter(|_| buffered.column_by_name("stats_parsed").is_none()) else {
             return Ok(buffered.clone());
         };
-        let text = buffered.column_by_name("stats").map(|text| text.as_string_view());
-        let typed = layout.columns(text, None, buffered.num_rows())?;
+        let json = buffered.column_by_name("stats").map(|json| json.as_string_view());
+        let typed = layout.columns(json, None, buffered.num_rows())?;
         let (schema, mut columns, _) = buffered.clone().into_parts();
         let field = Arc::new(Field::new("stats_parsed", typed.data_type().clone(), true));
         columns.push(Arc::new(typed));
@@ -259,17 +252,17 @@ impl Layout {
     /// The column `add` of buffered rows.
     pub(super) fn adds(&self, buffered: &RecordBatch) -> Result<StructArray> {
         let rows = buffered.num_rows();
-        let text = buffered.column_by_name("stats").map(|text| text.as_string_view());
+        let json = buffered.column_by_name("stats").map(|json| json.as_string_view());
         let mut columns = Vec::with_capacity(self.add.len());
         for (field, nulls) in self.add.iter().zip(&self.add_nulls) {
             let column: ArrayRef = match (field.name().as_str(), buffered.column_by_name(field.name())) {
                 ("dataChange", _) => Arc::new(BooleanArray::new(BooleanBuffer::new_unset(rows), None)),
                 ("stats_parsed", None) => match &self.stats {
-                    Some(layout) => Arc::new(layout.columns(text, None, rows)?),
-                    None => some_nulls(nulls, rows),
+                    Some(layout) => Arc::new(layout.columns(json, None, rows)?),
+                    None => null_column(nulls, rows),
                 },
                 (_, Some(column)) => column.clone(),
-                (_, None) => some_nulls(nulls, rows),
+                (_, None) => null_column(nulls, rows),
             };
             columns.push(column);
         }
@@ -277,7 +270,7 @@ impl Layout {
     }
 
     fn wants_stats(&self) -> bool {
-        self.writes_text || self.stats.is_some()
+        self.writes_json_stats || self.stats.is_some()
     }
 
     fn partition_values(&self, adds: &AddBatch, field: &Field) -> Result<StructArray> {
@@ -286,7 +279,7 @@ impl Layout {
             ArrowType::Struct(fields) => {
                 Ok(StructArray::try_new(fields.clone(), values.collect::<Result<_>>()?, None)?)
             }
-            _ => Err(Error::internal("typed partition values are no struct")),
+            _ => Err(Error::internal("typed partition values are not a struct")),
         }
     }
 
@@ -297,28 +290,28 @@ impl Layout {
         for field in &fields {
             columns.push(match field.name().as_str() {
                 "dataChange" => Arc::new(BooleanArray::from(vec![false; removes.num_rows()])),
-                "partitionValues" => text_map(removes, field, false)?,
+                "partitionValues" => string_map(removes, field, false)?,
                 _ => member(removes, field)?,
             });
         }
         Ok(RecordBatch::try_new(Arc::new(Schema::new(fields)), columns)?)
     }
 
-    /// The actions that are not files as rows; if they are many, each kind in a batch.
-    pub(super) fn state(&self, state: &State) -> Result<Vec<RecordBatch>> {
+    /// Actions other than file actions as rows; if they are many, each kind in a batch.
+    pub(super) fn non_file_rows(&self, actions: &NonFileActions) -> Result<Vec<RecordBatch>> {
         let mut kinds = vec![
-            ("protocol", protocol(&[&state.protocol])?),
-            ("metaData", metadata(&[&state.metadata])?),
-            ("txn", txns(&state.txns)?),
-            ("domainMetadata", domains(&state.domains)?),
+            ("protocol", protocol(&[&actions.protocol])?),
+            ("metaData", metadata(&[&actions.metadata])?),
+            ("txn", txns(&actions.txns)?),
+            ("domainMetadata", domains(&actions.domains)?),
         ];
-        if let Some(version) = state.checkpoint_metadata {
+        if let Some(version) = actions.checkpoint_metadata {
             kinds.push(("checkpointMetadata", checkpoint_metadata(&[version])?));
-            kinds.push(("sidecar", sidecars(&state.sidecars)?));
+            kinds.push(("sidecar", sidecars(&actions.sidecars)?));
         }
         kinds.retain(|(_, actions)| !actions.is_empty());
         // Usually there are only few rows, and it is cheaper to join them than to encode them one by one.
-        if kinds.iter().map(|(_, actions)| actions.len()).sum::<usize>() <= FEW_ROWS {
+        if kinds.iter().map(|(_, actions)| actions.len()).sum::<usize>() <= MAX_JOINED_ROWS {
             return Ok(vec![rows_of_kinds(&self.schema, &kinds)?]);
         }
         kinds.into_iter().map(|(root, actions)| self.rows_of(&self.schema, root, actions)).collect()
@@ -331,7 +324,7 @@ impl Layout {
         let column =
             |field: &Arc<Field>| match self.schema.index_of(field.name()).ok().and_then(|at| self.nulls.get(at)) {
                 _ if field.name() == root => actions.clone(),
-                Some(nulls) => some_nulls(nulls, rows),
+                Some(nulls) => null_column(nulls, rows),
                 None => new_null_array(field.data_type(), rows),
             };
         Ok(RecordBatch::try_new(schema.clone(), schema.fields().iter().map(column).collect())?)
@@ -356,8 +349,8 @@ fn rows_of_kinds(schema: &SchemaRef, kinds: &[(&str, StructArray)]) -> Result<Re
     Ok(RecordBatch::try_new(schema.clone(), columns)?)
 }
 
-/// `rows` nulls: a slice of the shared ones, unless they are too few.
-fn some_nulls(nulls: &ArrayRef, rows: usize) -> ArrayRef {
+/// A column of `rows` nulls: a slice of the shared ones, unless they are too few.
+fn null_column(nulls: &ArrayRef, rows: usize) -> ArrayRef {
     if rows <= nulls.len() { nulls.slice(0, rows) } else { new_null_array(nulls.data_type(), rows) }
 }
 
@@ -367,13 +360,13 @@ fn stats_layout(
     shape: &TableShape,
     properties: Properties<'_>,
     typed: &HashSet<Vec<String>>,
-    writes_text: bool,
+    writes_json_stats: bool,
 ) -> Result<StatsLayout> {
     let data = shape.schema.fields.iter().filter(|f| !shape.is_partition_column(&f.name)).cloned().collect();
     let data = StructType::new(data);
     let physical = shape.mapping.physical_schema(&data)?;
     let indexed = leaf_paths(&IndexedColumns::of(properties)?.of_schema(&data), shape.mapping)?;
-    let keeps = |path: &[String]| !writes_text || indexed.contains(path) || typed.contains(path);
+    let keeps = |path: &[String]| !writes_json_stats || indexed.contains(path) || typed.contains(path);
     Ok(StatsLayout::new(&physical, &keeps))
 }
 
@@ -409,26 +402,26 @@ fn remove_fields() -> Fields {
     REMOVE_MEMBERS.iter().map(|name| Field::new(*name, data_type(name), *name != "path")).collect()
 }
 
-/// The text of statistics as views.
-fn stats_text(adds: &AddBatch) -> Result<Option<ArrayRef>> {
+/// The JSON strings of statistics as views.
+fn stats_json(adds: &AddBatch) -> Result<Option<ArrayRef>> {
     match adds.rows().column_by_name("stats") {
         Some(views) if views.data_type() == &ArrowType::Utf8View => Ok(Some(views.clone())),
-        Some(_) => adds.stats()?.map(|text| as_views(&text)).transpose(),
+        Some(_) => adds.stats()?.map(|json| as_views(&json)).transpose(),
         None => Ok(None),
     }
 }
 
-fn as_views(text: &StringArray) -> Result<ArrayRef> {
-    Ok(cast(text, &ArrowType::Utf8View)?)
+fn as_views(json: &StringArray) -> Result<ArrayRef> {
+    Ok(cast(json, &ArrowType::Utf8View)?)
 }
 
-/// Whether a file has typed statistics and no text.
-fn lacks_text(text: Option<&ArrayRef>, typed: &StructArray) -> bool {
+/// Whether a file has typed statistics and no JSON string.
+fn lacks_json_stats(json: Option<&ArrayRef>, typed: &StructArray) -> bool {
     let nulls = |array: &dyn Array| array.nulls().cloned().unwrap_or_else(|| NullBuffer::new_valid(array.len()));
     let typed = nulls(typed);
-    match text.map(|text| nulls(text.as_ref())) {
+    match json.map(|json| nulls(json.as_ref())) {
         None => typed.null_count() < typed.len(),
-        Some(text) => text.null_count() > 0 && (&!text.inner() & typed.inner()).count_set_bits() > 0,
+        Some(json) => json.null_count() > 0 && (&!json.inner() & typed.inner()).count_set_bits() > 0,
     }
 }
 
@@ -443,21 +436,21 @@ fn member(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
 }
 
 /// A map of strings with the names that this file uses inside. If it is required and missing, it is empty.
-fn text_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<ArrayRef> {
-    let no_map = || Error::corrupt(format!("`{}` of a file action is no map of texts", field.name()));
+fn string_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<ArrayRef> {
+    let no_map = || Error::corrupt(format!("`{}` of a file action is not a map of strings", field.name()));
     let (ArrowType::Map(entries_field, _), ArrowType::Map(..)) = (&*TEXT_MAP, field.data_type()) else {
-        return Err(Error::internal("the type of a map of texts is no map"));
+        return Err(Error::internal("the type of a map of strings is not a map"));
     };
     let ArrowType::Struct(entry_fields) = entries_field.data_type() else {
-        return Err(Error::internal("the entries of a map are no struct"));
+        return Err(Error::internal("the entries of a map are not a struct"));
     };
     let Some(column) = rows.column_by_name(field.name()) else {
         let missing = new_null_array(&TEXT_MAP, rows.num_rows());
         return Ok(if is_required { without_nulls(missing.as_map()) } else { missing });
     };
     let map = column.as_map_opt().ok_or_else(no_map)?;
-    let text = |array: &ArrayRef| cast(array, &ArrowType::Utf8).map_err(|e| no_map().caused_by(e));
-    let columns = vec![text(map.keys())?, text(map.values())?];
+    let to_utf8 = |array: &ArrayRef| cast(array, &ArrowType::Utf8).map_err(|e| no_map().caused_by(e));
+    let columns = vec![to_utf8(map.keys())?, to_utf8(map.values())?];
     let entries = StructArray::try_new(entry_fields.clone(), columns, None).map_err(|e| no_map().caused_by(e))?;
     let map = MapArray::try_new(entries_field.clone(), map.offsets().clone(), entries, map.nulls().cloned(), false)
         .map_err(|e| no_map().caused_by(e))?;
@@ -479,7 +472,7 @@ fn structure(members: Vec<(&str, ArrayRef)>) -> Result<StructArray> {
     Ok(StructArray::try_new(fields, members.into_iter().map(|(_, array)| array).collect(), None)?)
 }
 
-fn texts<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> ArrayRef {
+fn strings<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> ArrayRef {
     Arc::new(values.into_iter().collect::<StringArray>())
 }
 
@@ -490,7 +483,7 @@ fn longs(values: impl IntoIterator<Item = Option<i64>>) -> ArrayRef {
 fn lists<'a>(values: impl IntoIterator<Item = Option<&'a Vec<String>>>) -> ArrayRef {
     let mut builder = ListBuilder::new(StringBuilder::new()).with_field(Field::new("element", ArrowType::Utf8, true));
     for list in values {
-        list.into_iter().flatten().for_each(|text| builder.values().append_value(text));
+        list.into_iter().flatten().for_each(|value| builder.values().append_value(value));
         builder.append(list.is_some());
     }
     Arc::new(builder.finish())
@@ -526,15 +519,15 @@ fn protocol(protocols: &[&Protocol]) -> Result<StructArray> {
 
 fn metadata(all: &[&Metadata]) -> Result<StructArray> {
     let format = structure(vec![
-        ("provider", texts(all.iter().map(|m| Some(m.format.provider.as_str())))),
+        ("provider", strings(all.iter().map(|m| Some(m.format.provider.as_str())))),
         ("options", maps(all.iter().map(|m| &m.format.options))?),
     ])?;
     structure(vec![
-        ("id", texts(all.iter().map(|m| Some(m.id.as_str())))),
-        ("name", texts(all.iter().map(|m| m.name.as_deref()))),
-        ("description", texts(all.iter().map(|m| m.description.as_deref()))),
+        ("id", strings(all.iter().map(|m| Some(m.id.as_str())))),
+        ("name", strings(all.iter().map(|m| m.name.as_deref()))),
+        ("description", strings(all.iter().map(|m| m.description.as_deref()))),
         ("format", Arc::new(format)),
-        ("schemaString", texts(all.iter().map(|m| Some(m.schema_string.as_str())))),
+        ("schemaString", strings(all.iter().map(|m| Some(m.schema_string.as_str())))),
         ("partitionColumns", lists(all.iter().map(|m| Some(&m.partition_columns)))),
         ("createdTime", longs(all.iter().map(|m| m.created_time))),
         ("configuration", maps(all.iter().map(|m| &m.configuration))?),
@@ -543,7 +536,7 @@ fn metadata(all: &[&Metadata]) -> Result<StructArray> {
 
 fn txns(all: &[Txn]) -> Result<StructArray> {
     structure(vec![
-        ("appId", texts(all.iter().map(|t| Some(t.app_id.as_str())))),
+        ("appId", strings(all.iter().map(|t| Some(t.app_id.as_str())))),
         ("version", longs(all.iter().map(|t| Some(t.version)))),
         ("lastUpdated", longs(all.iter().map(|t| t.last_updated))),
     ])
@@ -551,8 +544,8 @@ fn txns(all: &[Txn]) -> Result<StructArray> {
 
 fn domains(all: &[DomainMetadata]) -> Result<StructArray> {
     structure(vec![
-        ("domain", texts(all.iter().map(|d| Some(d.domain.as_str())))),
-        ("configuration", texts(all.iter().map(|d| Some(d.configuration.as_str())))),
+        ("domain", strings(all.iter().map(|d| Some(d.domain.as_str())))),
+        ("configuration", strings(all.iter().map(|d| Some(d.configuration.as_str())))),
         ("removed", Arc::new(all.iter().map(|d| Some(d.removed)).collect::<BooleanArray>())),
     ])
 }
@@ -575,7 +568,7 @@ fn sidecars(all: &[Sidecar]) -> Result<StructArray> {
         tags.append(sidecar.tags.is_some())?;
     }
     structure(vec![
-        ("path", texts(all.iter().map(|s| Some(s.path.as_str())))),
+        ("path", strings(all.iter().map(|s| Some(s.path.as_str())))),
         ("sizeInBytes", longs(all.iter().map(|s| Some(s.size_in_bytes)))),
         ("modificationTime", longs(all.iter().map(|s| Some(s.modification_time)))),
         ("tags", Arc::new(tags.finish())),

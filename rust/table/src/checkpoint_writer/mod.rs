@@ -9,6 +9,6 @@ mod sort;
 mod work;
 mod write;
 
-pub(crate) use self::sidecars::OLDEST_REUSED_MS;
+pub(crate) use self::sidecars::MAX_REUSED_AGE_MS;
 pub(crate) use self::work::young_tombstones;
-pub use self::write::{Written, checkpoint, is_due, of_snapshot};
+pub use self::write::{WrittenCheckpoint, checkpoint, is_due, of_snapshot};

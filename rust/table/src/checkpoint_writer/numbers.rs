@@ -22,7 +22,7 @@ pub(super) fn filled(array: &ArrayRef) -> ArrayRef {
 }
 
 /// The sizes of files, none of which may be missing: readers would believe any number that was written instead. Rows without a
-/// path are no files. `paths`, if they are not those of the batch.
+/// path are not files. `paths`, if they are not those of the batch.
 ///
 /// # Errors
 /// `Corrupt`, naming a file without a size.

@@ -28,7 +28,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use parquet::arrow::ArrowSchemaConverter;
 use tokio::sync::mpsc;
 
-use super::columns::Layout;
+use super::columns::CheckpointSchema;
 use super::encode::{Encoded, Encoding, Group, Output, SCHEMA_ROOT, blocking, encode_all};
 use super::work::{Work, check_count};
 use crate::checkpoint::action_file::ActionFile;
@@ -42,12 +42,12 @@ use crate::log::tail::Tail;
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 
-/// Most files of a sidecar.
-pub(super) const SIDECAR_FILES: u64 = 250_000;
+/// The most files of a sidecar.
+pub(super) const MAX_SIDECAR_FILES: u64 = 250_000;
 /// Files of a range of keys for one sidecar: fewer than the limit, since ranges differ in size.
 const RANGE_FILES: u64 = 220_000;
 /// Sidecars that are written at once.
-const MOST_RANGES: usize = 64;
+const MAX_RANGES: usize = 64;
 /// Most sidecars of about the same size before they are joined; size classes differ by this factor.
 const FANOUT: u64 = 4;
 /// Files of the smallest class of sidecars.
@@ -57,7 +57,7 @@ const TAGGED_COLUMNS: usize = 8;
 /// Sidecars looked at together.
 const CONCURRENT_SIDECARS: usize = 4;
 /// Age in milliseconds up to which a sidecar is named again: half of that from which log cleanup may delete it.
-pub(crate) const OLDEST_REUSED_MS: i64 = 12 * 60 * 60 * 1000;
+pub(crate) const MAX_REUSED_AGE_MS: i64 = 12 * 60 * 60 * 1000;
 
 /// The sidecars of a checkpoint.
 pub(super) struct Sidecars {
@@ -83,41 +83,42 @@ impl Sidecars {
 
 /// A sidecar of the last checkpoint whose files are all live.
 #[derive(Clone)]
-struct Intact {
+struct ReusableSidecar {
     /// Its position among the files of the checkpoint.
     file: usize,
     sidecar: Sidecar,
     files: u64,
-    /// Whether log cleanup may soon delete it.
-    is_old: bool,
+    /// Whether it is so old that log cleanup may soon delete it.
+    needs_copy: bool,
 }
 
 /// Decides which sidecars stay, and writes the others.
-pub(super) async fn write(work: &Work) -> Result<Sidecars> {
+pub(super) async fn write_sidecars(work: &Work) -> Result<Sidecars> {
     let previous = work.snapshot.checkpoint().await?;
-    let mut intact = match previous {
-        Some(previous) => intact(work, previous).await?,
+    let mut reusable = match previous {
+        Some(previous) => reusable(work, previous).await?,
         None => Vec::new(),
     };
     let all_files = previous.map_or(0, OpenCheckpoint::file_count);
-    let mut rewritten: Vec<usize> = (0..all_files).filter(|file| intact.iter().all(|k| k.file != *file)).collect();
-    let mut pool = work.snapshot.tail().await?.live.iter().map(|adds| adds.len() as u64).sum::<u64>();
+    let mut rewritten: Vec<usize> = (0..all_files).filter(|file| reusable.iter().all(|k| k.file != *file)).collect();
+    let mut files_to_write = work.snapshot.tail().await?.live.iter().map(|adds| adds.len() as u64).sum::<u64>();
     if let Some(previous) = previous {
-        pool = pool.saturating_add(previous.inline_adds().map_or(0, |adds| adds.len() as u64));
+        files_to_write = files_to_write.saturating_add(previous.inline_adds().map_or(0, |adds| adds.len() as u64));
         for file in &rewritten {
-            pool = pool.saturating_add(files_in(previous.file(*file).await?.as_ref()).unwrap_or_default());
+            files_to_write =
+                files_to_write.saturating_add(files_in(previous.file(*file).await?.as_ref()).unwrap_or_default());
         }
     }
-    let (joined, pool) = join_small(&mut intact, pool);
+    let (joined, files_to_write) = join_small(&mut reusable, files_to_write);
     rewritten.extend(joined);
-    let adds = intact.iter().map(|k| k.files).sum();
-    let (old, young): (Vec<_>, Vec<_>) = intact.into_iter().partition(|k| k.is_old);
+    let adds = reusable.iter().map(|k| k.files).sum();
+    let (old, young): (Vec<_>, Vec<_>) = reusable.into_iter().partition(|k| k.needs_copy);
     let all: Vec<Sidecar> = young.into_iter().map(|k| k.sidecar).collect();
     let mut written = Sidecars { reused: all.len() as u64, adds, removes: 0, all };
     // Reused sidecars count as written.
     work.progress.advance(written.adds);
     let done = match copy_old(work, old, &mut written.all).await {
-        Ok(()) => write_new(work, rewritten, pool, &mut written).await,
+        Ok(()) => write_new(work, rewritten, files_to_write, &mut written).await,
         Err(error) => Err(error),
     };
     match done {
@@ -130,12 +131,12 @@ pub(super) async fn write(work: &Work) -> Result<Sidecars> {
 }
 
 /// Copies sidecars to new names, since log cleanup could delete the old ones.
-async fn copy_old(work: &Work, old: Vec<Intact>, all: &mut Vec<Sidecar>) -> Result<()> {
+async fn copy_old(work: &Work, old: Vec<ReusableSidecar>, all: &mut Vec<Sidecar>) -> Result<()> {
     let storage = work.snapshot.storage();
-    let copy = |Intact { sidecar, .. }: Intact| async move {
+    let copy = |ReusableSidecar { sidecar, .. }: ReusableSidecar| async move {
         let name = new_name();
         let size = u64::try_from(sidecar.size_in_bytes).map_err(|_| Error::corrupt("a sidecar has a negative size"))?;
-        storage.copy_from((storage, &path_of(&sidecar.path)), &path_of(&name), size).await?;
+        storage.copy_from(storage, &path_of(&sidecar.path), &path_of(&name), size).await?;
         let stats = SidecarStats::of(&sidecar).map(|stats| stats.of_copy(&name));
         let tags = stats.and_then(tags);
         Ok::<_, Error>(Sidecar { path: name, modification_time: work.now_ms, tags, ..sidecar })
@@ -153,9 +154,9 @@ async fn copy_old(work: &Work, old: Vec<Intact>, all: &mut Vec<Sidecar>) -> Resu
 
 /// Writes sidecars of about `files` files: those of the sidecars in `rewritten`, and new ones.
 async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut Sidecars) -> Result<()> {
-    let schema = work.layout.file_schema();
+    let schema = work.checkpoint_schema.file_schema();
     let encoding = Encoding::new(schema, Properties::of(work.snapshot.metadata()))?;
-    let count = usize::try_from(files.div_ceil(RANGE_FILES)).unwrap_or(MOST_RANGES).min(MOST_RANGES);
+    let count = usize::try_from(files.div_ceil(RANGE_FILES)).unwrap_or(MAX_RANGES).min(MAX_RANGES);
     let adds = work.adds(Some(rewritten), count, schema).await?;
     written.adds += write_rows(work, &encoding, adds, "add", &mut written.all).await?;
     check_count(&work.snapshot, written.adds)?;
@@ -164,22 +165,22 @@ async fn write_new(work: &Work, rewritten: Vec<usize>, files: u64, written: &mut
     Ok(())
 }
 
-/// Removes from `kept`, and returns, the sidecars that are rewritten with the `pool` of files: those no larger than the
-/// result, if there would be too many of that size. Also returns the size of the pool with them.
-fn join_small(kept: &mut Vec<Intact>, mut pool: u64) -> (Vec<usize>, u64) {
+/// Removes from `kept`, and returns, the sidecars that are rewritten with `files_to_write` other files: those no larger
+/// than the result, if there would be too many of that size. Also returns the number of files to write with them.
+fn join_small(kept: &mut Vec<ReusableSidecar>, mut files_to_write: u64) -> (Vec<usize>, u64) {
     let mut joined = Vec::new();
-    while pool > 0 {
-        let class = class(pool);
-        let small = |k: &Intact| k.files < SIDECAR_FILES / FANOUT && self::class(k.files) <= class;
+    while files_to_write > 0 {
+        let class = class(files_to_write);
+        let small = |k: &ReusableSidecar| k.files < MAX_SIDECAR_FILES / FANOUT && self::class(k.files) <= class;
         if (kept.iter().filter(|k| small(k)).count() as u64) < FANOUT {
             break;
         }
         let (small, large): (Vec<_>, Vec<_>) = std::mem::take(kept).into_iter().partition(|k| small(k));
         *kept = large;
-        pool = small.iter().fold(pool, |sum, k| sum.saturating_add(k.files));
+        files_to_write = small.iter().fold(files_to_write, |sum, k| sum.saturating_add(k.files));
         joined.extend(small.into_iter().map(|k| k.file));
     }
-    (joined, pool)
+    (joined, files_to_write)
 }
 
 fn class(files: u64) -> u32 {
@@ -187,33 +188,35 @@ fn class(files: u64) -> u32 {
 }
 
 /// The sidecars of the last checkpoint that lost no file and have the layout of new ones.
-async fn intact(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Intact>> {
+async fn reusable(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<ReusableSidecar>> {
     let mentioned = mentioned_paths(work.snapshot.tail().await?)?;
-    let look = |file: usize| {
+    let check = |position: usize| {
         let mentioned = &mentioned;
         async move {
-            let Some(sidecar) = previous.sidecar(file).cloned() else { return Ok(None) };
+            let Some(sidecar) = previous.sidecar(position).cloned() else { return Ok(None) };
             // A sidecar that is not directly in `_sidecars` is not reused, since log cleanup does not manage it.
-            let part = previous.file(file).await?;
-            let files = files_in(&part).filter(|files| *files > 0);
-            let (Some(files), true) = (files, !sidecar.path.contains('/') && is_like_new(&part, &work.layout)?) else {
+            let file = previous.file(position).await?;
+            let files = files_in(&file).filter(|files| *files > 0);
+            let (Some(files), true) =
+                (files, !sidecar.path.contains('/') && has_current_schema(&file, &work.checkpoint_schema)?)
+            else {
                 return Ok(None);
             };
-            let lost = lost_files(&work.snapshot, &part, SidecarStats::of(&sidecar), mentioned).await?;
-            Ok::<_, Error>((!lost).then_some(Intact { file, sidecar, files, is_old: true }))
+            let lost = has_lost_files(&work.snapshot, &file, SidecarStats::of(&sidecar), mentioned).await?;
+            Ok::<_, Error>((!lost).then_some(ReusableSidecar { file: position, sidecar, files, needs_copy: true }))
         }
     };
-    let found: Vec<Option<Intact>> =
-        stream::iter(0..previous.file_count()).map(look).buffered(CONCURRENT_SIDECARS).try_collect().await?;
-    let mut found: Vec<Intact> = found.into_iter().flatten().collect();
+    let found: Vec<Option<ReusableSidecar>> =
+        stream::iter(0..previous.file_count()).map(check).buffered(CONCURRENT_SIDECARS).try_collect().await?;
+    let mut found: Vec<ReusableSidecar> = found.into_iter().flatten().collect();
     if !found.is_empty() {
         // The last log cleanup may have deleted some since.
         let there = LogSource::of(work.snapshot.storage()).list_sidecars().await?;
         let times: HashMap<&str, i64> =
             there.iter().filter_map(|file| Some((file.path.rsplit('/').next()?, file.modified_ms))).collect();
-        found.retain_mut(|intact| match times.get(intact.sidecar.path.as_str()) {
+        found.retain_mut(|reusable| match times.get(reusable.sidecar.path.as_str()) {
             Some(modified_ms) => {
-                intact.is_old = work.now_ms.saturating_sub(*modified_ms) > OLDEST_REUSED_MS;
+                reusable.needs_copy = work.now_ms.saturating_sub(*modified_ms) > MAX_REUSED_AGE_MS;
                 true
             }
             None => false,
@@ -238,42 +241,42 @@ fn mentioned_paths(tail: &Tail) -> Result<Vec<String>> {
 }
 
 /// How many files a Parquet file has, if its statistics say.
-fn files_in(part: &ActionFile) -> Option<u64> {
-    let leaf = part.leaf(&["add", "path"])?;
-    part.metadata().metadata().row_groups().iter().try_fold(0_u64, |sum, group| {
+fn files_in(file: &ActionFile) -> Option<u64> {
+    let leaf = file.leaf(&["add", "path"])?;
+    file.metadata().metadata().row_groups().iter().try_fold(0_u64, |sum, group| {
         let nulls = group.columns().get(leaf)?.statistics()?.null_count_opt()?;
         sum.checked_add(u64::try_from(group.num_rows()).ok()?.checked_sub(nulls)?)
     })
 }
 
 /// Whether a sidecar has the columns of a new one, and no tombstones.
-fn is_like_new(part: &ActionFile, layout: &Layout) -> Result<bool> {
-    let schema = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(layout.file_schema());
+fn has_current_schema(file: &ActionFile, checkpoint_schema: &CheckpointSchema) -> Result<bool> {
+    let schema = ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT).convert(checkpoint_schema.file_schema());
     let schema = schema.map_err(|e| Error::internal("a checkpoint's schema has no Parquet form").caused_by(e))?;
-    let same = part.metadata().parquet_schema().root_schema() == schema.root_schema();
-    Ok(same && part.groups_with("remove", "path").is_empty())
+    let same = file.metadata().parquet_schema().root_schema() == schema.root_schema();
+    Ok(same && file.groups_with("remove", "path").is_empty())
 }
 
 /// Whether the tail supersedes any file of a sidecar.
-async fn lost_files(
+async fn has_lost_files(
     snapshot: &Snapshot,
-    part: &Arc<ActionFile>,
-    claims: Option<SidecarStats>,
+    file: &Arc<ActionFile>,
+    stats: Option<SidecarStats>,
     mentioned: &[String],
 ) -> Result<bool> {
     if mentioned.is_empty() {
         return Ok(false);
     }
-    if let Some((min, max)) = claims.and_then(|claims| claims.paths) {
+    if let Some((min, max)) = stats.and_then(|stats| stats.paths) {
         let from = mentioned.partition_point(|path| *path < min);
         if mentioned.get(from).is_none_or(|path| *path > max) {
             return Ok(false);
         }
     }
     let wanted = |path: &[String]| matches!(path, [add, member, ..] if add == "add" && (member == "path" || member == "deletionVector"));
-    for group in part.groups_with("add", "path") {
-        let batches = part.read(group, &wanted).await?;
-        let (snapshot, here) = (snapshot.clone(), part.path().to_owned());
+    for group in file.groups_with("add", "path") {
+        let batches = file.read(group, &wanted).await?;
+        let (snapshot, here) = (snapshot.clone(), file.path().to_owned());
         let lost = blocking(move || {
             let tail = snapshot.replayed();
             let tail = tail.ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
@@ -293,7 +296,7 @@ async fn lost_files(
 }
 
 /// A sidecar that is being written.
-struct Growing {
+struct SidecarWriter {
     output: Output,
     name: String,
     rows: u64,
@@ -322,25 +325,25 @@ async fn write_rows(
         let encoding = encoding.clone();
         blocking(move || {
             let mut paths = Paths::None;
-            let encoded = encoding.encode(group.pieces, |rows| paths.look(rows, action))?;
+            let encoded = encoding.encode(group.pieces, |rows| paths.add(rows, action))?;
             Ok((group.output, encoded, paths))
         })
     };
-    let mut growing: BTreeMap<usize, Growing> = BTreeMap::new();
+    let mut writers: BTreeMap<usize, SidecarWriter> = BTreeMap::new();
     let written: Result<u64> = async {
         let (done, mut encoded) = mpsc::channel::<(usize, Encoded, Paths)>(1);
         let write = async {
             let mut count = 0;
             while let Some((output, group, paths)) = encoded.recv().await {
                 let rows = group.rows as u64;
-                if growing.get(&output).is_some_and(|sidecar| sidecar.rows + rows > SIDECAR_FILES)
-                    && let Some(full) = growing.remove(&output)
+                if writers.get(&output).is_some_and(|sidecar| sidecar.rows + rows > MAX_SIDECAR_FILES)
+                    && let Some(full) = writers.remove(&output)
                 {
                     all.push(full.finish(work, action).await?);
                 }
-                let sidecar = match growing.entry(output) {
+                let sidecar = match writers.entry(output) {
                     Entry::Occupied(there) => there.into_mut(),
-                    Entry::Vacant(missing) => missing.insert(Growing::create(work, encoding).await?),
+                    Entry::Vacant(missing) => missing.insert(SidecarWriter::create(work, encoding).await?),
                 };
                 count += rows;
                 sidecar.rows += rows;
@@ -350,33 +353,33 @@ async fn write_rows(
             Ok(count)
         };
         let (count, ()) = try_join(write, encode_all(groups, encode, done)).await?;
-        while let Some((_, whole)) = growing.pop_first() {
+        while let Some((_, whole)) = writers.pop_first() {
             all.push(whole.finish(work, action).await?);
         }
         Ok(count)
     }
     .await;
-    for broken in growing.into_values() {
+    for broken in writers.into_values() {
         broken.output.abort().await;
     }
     written
 }
 
 impl Paths {
-    fn look(&mut self, rows: &RecordBatch, action: &str) {
+    fn add(&mut self, rows: &RecordBatch, action: &str) {
         let members = rows.column_by_name(action).and_then(|c| c.as_struct_opt());
         let Some(paths) = members.and_then(|members| members.column_by_name("path")) else { return };
-        let texts: Box<dyn Iterator<Item = Option<&str>>> =
+        let strings: Box<dyn Iterator<Item = Option<&str>>> =
             match (paths.as_string_view_opt(), paths.as_string_opt::<i32>()) {
                 (Some(views), _) => Box::new(views.iter()),
-                (None, Some(texts)) => Box::new(texts.iter()),
+                (None, Some(strings)) => Box::new(strings.iter()),
                 (None, None) => {
                     *self = Self::Unknown;
                     return;
                 }
             };
         let mut bounds: Option<(&str, &str)> = None;
-        for path in texts.flatten() {
+        for path in strings.flatten() {
             if canonical_path(path) != path {
                 *self = Self::Unknown;
                 return;
@@ -397,7 +400,7 @@ impl Paths {
     }
 }
 
-impl Growing {
+impl SidecarWriter {
     async fn create(work: &Work, encoding: &Arc<Encoding>) -> Result<Self> {
         let name = new_name();
         let output = Output::create(work.snapshot.storage(), &path_of(&name), encoding).await?;
@@ -408,15 +411,15 @@ impl Growing {
         let Self { output, name, rows, paths } = self;
         let bytes = output.finish().await?;
         let size_in_bytes = i64::try_from(bytes).map_err(|e| Error::internal("a sidecar is too large").caused_by(e))?;
-        let part = ActionFile::open(work.snapshot.storage(), path_of(&name), bytes).await?;
+        let file = ActionFile::open(work.snapshot.storage(), path_of(&name), bytes).await?;
         // Tags that say 0 files let readers skip a sidecar of tombstones.
         let (files, columns) = if action == "add" { (rows, tagged_columns(work)?) } else { (0, Vec::new()) };
         let paths = match paths {
             Paths::Between(min, max) if files > 0 => Some((min, max)),
             Paths::Between(..) | Paths::None | Paths::Unknown => None,
         };
-        let claims = SidecarStats::new(name.clone(), files, paths, &part.into(), &columns);
-        Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags: tags(claims) })
+        let stats = SidecarStats::new(name.clone(), files, paths, &file.into(), &columns);
+        Ok(Sidecar { path: name, size_in_bytes, modification_time: work.now_ms, tags: tags(stats) })
     }
 }
 
@@ -428,7 +431,7 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
         columns.push(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
     }
     let leaves = shape.leaves()?.into_iter().map(|(_, leaf)| leaf);
-    let typed = work.layout.typed_stats();
+    let typed = work.checkpoint_schema.typed_stats();
     let mut leaves: Vec<Leaf> = leaves.filter(|leaf| typed.contains(&leaf.path)).collect();
     let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
     // The sort is stable, so the others stay in the order of the schema.
@@ -438,7 +441,7 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
 }
 
 fn tags(stats: SidecarStats) -> Option<BTreeMap<String, Option<String>>> {
-    stats.print().map(|text| BTreeMap::from([(TAG.to_owned(), Some(text))]))
+    stats.print().map(|stats| BTreeMap::from([(TAG.to_owned(), Some(stats))]))
 }
 
 fn new_name() -> String {

@@ -12,10 +12,10 @@ use arrow_select::filter::filter_record_batch;
 use deltic_protocol::action::batch::KeyBatch;
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
-use super::columns::Layout;
+use super::columns::CheckpointSchema;
 use super::encode::{Group, grouped};
+use super::sort::LiveFileReader;
 use super::sort::Order;
-use super::sort::Reader;
 use crate::error::{Error, Result};
 use crate::progress::Progress;
 use crate::snapshot::Snapshot;
@@ -23,7 +23,7 @@ use crate::snapshot::Snapshot;
 /// What goes into one checkpoint.
 pub(super) struct Work {
     pub(super) snapshot: Snapshot,
-    pub(super) layout: Arc<Layout>,
+    pub(super) checkpoint_schema: Arc<CheckpointSchema>,
     pub(super) order: Option<Order>,
     pub(super) now_ms: i64,
     /// Tombstones that are not younger than this are left out.
@@ -41,7 +41,8 @@ impl Work {
         outputs: usize,
         schema: &SchemaRef,
     ) -> Result<BoxStream<'static, Result<Group>>> {
-        let reader = Reader::new(&self.snapshot, &self.layout, self.order.as_ref(), which, outputs).await?;
+        let reader =
+            LiveFileReader::new(&self.snapshot, &self.checkpoint_schema, self.order.as_ref(), which, outputs).await?;
         let progress = self.progress.clone();
         let groups = reader.groups(schema).inspect_ok(move |group| progress.advance(group.rows as u64));
         Ok(groups.boxed())
@@ -49,9 +50,10 @@ impl Work {
 
     /// Tombstones that are young enough, as row groups of a checkpoint with `schema`.
     pub(super) async fn removes(&self, schema: &SchemaRef) -> Result<BoxStream<'static, Result<Group>>> {
-        let (layout, schema) = (self.layout.clone(), schema.clone());
-        let convert =
-            move |rows: RecordBatch| layout.rows_of(&schema, "remove", StructArray::from(layout.removes(&rows)?));
+        let (checkpoint_schema, schema) = (self.checkpoint_schema.clone(), schema.clone());
+        let convert = move |rows: RecordBatch| {
+            checkpoint_schema.rows_of(&schema, "remove", StructArray::from(checkpoint_schema.removes(&rows)?))
+        };
         Ok(grouped(young_tombstones(&self.snapshot, self.horizon).await?, convert).boxed())
     }
 }
@@ -91,7 +93,7 @@ fn unexpired(rows: &RecordBatch, horizon: i64) -> Result<BooleanBuffer> {
         return Ok(BooleanBuffer::new_unset(rows.num_rows()));
     };
     let column = cast(column, &ArrowType::Int64)
-        .map_err(|e| Error::corrupt("`remove.deletionTimestamp` is no number").caused_by(e))?;
+        .map_err(|e| Error::corrupt("`remove.deletionTimestamp` is not a number").caused_by(e))?;
     let times = column.as_primitive::<Int64Type>();
     Ok(BooleanBuffer::collect_bool(times.len(), |row| times.is_valid(row) && times.value(row) > horizon))
 }

@@ -24,9 +24,9 @@ use deltic_protocol::log::name::{CheckpointFormat, LAST_CHECKPOINT, LogName, che
 use deltic_protocol::property::{CheckpointPolicy, Properties};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::columns::{Layout, State};
+use super::columns::{CheckpointSchema, NonFileActions};
 use super::encode::{Encoding, Group, Output, grouped};
-use super::sidecars::{self, SIDECAR_FILES, Sidecars};
+use super::sidecars::{self, MAX_SIDECAR_FILES, Sidecars};
 use super::sort::Order;
 use super::work::{Work, check_count};
 use crate::error::{Error, Failed, Result};
@@ -40,7 +40,7 @@ const HINTED_SIDECARS: usize = 30;
 
 /// A checkpoint that was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenCheckpoint {
     /// Version of the table.
     pub version: u64,
     /// Whether its file is named by the version alone.
@@ -85,7 +85,7 @@ pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
 /// # Errors
 /// `Unsupported` if the table has a feature whose requirements a checkpoint of deltic might not meet; `Corrupt` if the log
 /// cannot be replayed or does not agree with its checksum. A previous checkpoint is still there then.
-pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
+pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<WrittenCheckpoint> {
     let with_context = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
     let readable = snapshot.with_readable_sidecars().await.map_err(with_context)?;
     let (written, hint) = write(&readable, now_ms).await.map_err(with_context)?;
@@ -93,7 +93,7 @@ pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<Written> {
     Ok(written)
 }
 
-async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpoint)> {
+async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(WrittenCheckpoint, LastCheckpoint)> {
     let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
     let properties = Properties::of(metadata);
@@ -107,14 +107,14 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
     let files = snapshot.checksum().and_then(|checksum| u64::try_from(checksum.num_files).ok());
     let work = Work {
         snapshot: snapshot.clone(),
-        layout: Arc::new(Layout::of(snapshot.shape(), properties, &typed, follows_v2)?),
+        checkpoint_schema: Arc::new(CheckpointSchema::of(snapshot.shape(), properties, &typed, follows_v2)?),
         order,
         now_ms,
         horizon: now_ms.saturating_sub(properties.deleted_file_retention()?),
         progress: Progress::begin("CHECKPOINT", Unit::Files, files),
     };
     let sidecars = match follows_v2 && wants_sidecars(snapshot)? {
-        true => Some(sidecars::write(&work).await?),
+        true => Some(sidecars::write_sidecars(&work).await?),
         false => None,
     };
     let name = match &sidecars {
@@ -140,16 +140,21 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(Written, LastCheckpo
 fn wants_sidecars(snapshot: &Snapshot) -> Result<bool> {
     let files = snapshot.checksum().and_then(|c| u64::try_from(c.num_files).ok()).unwrap_or_default();
     let policy = Properties::of(snapshot.metadata()).checkpoint_policy()?;
-    Ok(policy == CheckpointPolicy::TwoLevel || files > SIDECAR_FILES)
+    Ok(policy == CheckpointPolicy::TwoLevel || files > MAX_SIDECAR_FILES)
 }
 
 /// Writes the main file of the checkpoint; an error tells whether the file may exist nonetheless.
-async fn write_top(work: &Work, name: &str, follows_v2: bool, sidecars: Option<&Sidecars>) -> Result<Written, Failed> {
+async fn write_top(
+    work: &Work,
+    name: &str,
+    follows_v2: bool,
+    sidecars: Option<&Sidecars>,
+) -> Result<WrittenCheckpoint, Failed> {
     let certain = |e: Error| Failed::NotWritten(e);
     let snapshot = &work.snapshot;
     let properties = Properties::of(snapshot.metadata());
     let path = log_file_path(name);
-    let encoding = Encoding::new(work.layout.schema(), properties).map_err(certain)?;
+    let encoding = Encoding::new(work.checkpoint_schema.schema(), properties).map_err(certain)?;
     let mut output = Output::create(snapshot.storage(), &path, &encoding).await.map_err(certain)?;
     match write_actions(work, follows_v2, sidecars, &mut output).await {
         Ok(mut written) => {
@@ -169,11 +174,11 @@ async fn write_actions(
     follows_v2: bool,
     sidecars: Option<&Sidecars>,
     output: &mut Output,
-) -> Result<Written> {
+) -> Result<WrittenCheckpoint> {
     let snapshot = &work.snapshot;
     let (version, is_classic) = (snapshot.version(), sidecars.is_none());
     let mut written =
-        Written { version, is_classic, actions: 0, adds: 0, removes: 0, bytes: 0, sidecars: 0, reused: 0 };
+        WrittenCheckpoint { version, is_classic, actions: 0, adds: 0, removes: 0, bytes: 0, sidecars: 0, reused: 0 };
     match sidecars {
         Some(sidecars) => {
             (written.adds, written.removes) = (sidecars.adds, sidecars.removes);
@@ -182,7 +187,7 @@ async fn write_actions(
             written.bytes = sizes.fold(0, u64::saturating_add);
         }
         None => {
-            let (schema, adds) = (work.layout.schema(), AtomicU64::new(0));
+            let (schema, adds) = (work.checkpoint_schema.schema(), AtomicU64::new(0));
             let count = |group: &Group| _ = adds.fetch_add(group.rows as u64, Ordering::Relaxed);
             // The tombstones are read while the last files are encoded.
             let removes = stream::once(work.removes(schema)).try_flatten();
@@ -201,7 +206,7 @@ async fn write_actions(
     }
     let version =
         i64::try_from(snapshot.version()).map_err(|e| Error::internal("a version is too large").caused_by(e))?;
-    let state = State {
+    let non_file_actions = NonFileActions {
         protocol: snapshot.protocol().clone(),
         metadata: snapshot.metadata().clone(),
         txns,
@@ -209,14 +214,14 @@ async fn write_actions(
         checkpoint_metadata: follows_v2.then_some(version),
         sidecars: sidecars.map(|sidecars| sidecars.all.clone()).unwrap_or_default(),
     };
-    let others = stream::iter(work.layout.state(&state)?.into_iter().map(Ok));
-    let others = output.write_all(grouped(others, Ok)).await?;
-    written.actions = written.adds + written.removes + others;
+    let non_file_rows = stream::iter(work.checkpoint_schema.non_file_rows(&non_file_actions)?.into_iter().map(Ok));
+    let non_file_rows = output.write_all(grouped(non_file_rows, Ok)).await?;
+    written.actions = written.adds + written.removes + non_file_rows;
     Ok(written)
 }
 
 /// The content of `_last_checkpoint`.
-fn hint(written: &Written, name: String, now_ms: i64, sidecars: Option<Sidecars>) -> LastCheckpoint {
+fn hint(written: &WrittenCheckpoint, name: String, now_ms: i64, sidecars: Option<Sidecars>) -> LastCheckpoint {
     let count = |number: u64| i64::try_from(number).ok();
     let of_sidecars = |sidecars: Sidecars| {
         let sizes =

@@ -59,7 +59,7 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
             return Err(Error::corrupt(message).in_table(source.location()).in_file(&file.from));
         }
     }
-    let copied = target.copy_from((source, &file.from), &file.to, size).await;
+    let copied = target.copy_from(source, &file.from, &file.to, size).await;
     copied.map_err(|e| missing_file(e, source, &file.from))?;
     Ok(Some(size))
 }

@@ -24,7 +24,7 @@ use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
-use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::parallel::{join_ordered, spawn_async, worker_count};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::refuse_column;
 use crate::scan::count::{count_rows, fully_matching};
@@ -342,13 +342,13 @@ pub(super) async fn read_candidates(
     let read = move |candidate| {
         let (access, request) = ((storage.clone(), spec.clone(), reader.clone()), request.clone());
         let (options, progress) = (options.clone(), progress.clone());
-        in_parallel(async move {
+        spawn_async(async move {
             let touched = read_candidate(access, (candidate, options), request).await;
             progress.advance(1);
             touched
         })
     };
-    let touched = all_of(candidates.into_iter().map(read), workers).await?;
+    let touched = join_ordered(candidates.into_iter().map(read), workers).await?;
     Ok(touched.into_iter().flatten().collect())
 }
 

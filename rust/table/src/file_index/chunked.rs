@@ -123,7 +123,7 @@ async fn in_pieces<R: Send + 'static>(
         });
         let fetching = async {
             match fetches_ahead && !is_last {
-                true => part.piece(at..at.saturating_add(size).min(span.end)).await.map(Some),
+                true => part.read_range(at..at.saturating_add(size).min(span.end)).await.map(Some),
                 false => Ok(None),
             }
         };

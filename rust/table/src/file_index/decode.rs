@@ -24,9 +24,9 @@ use super::column::IndexColumn;
 use super::direct::{Direct, Failed};
 use super::part_columns::{PATH, has_typed_partition, is_complete, stats_path, typed_partition_path};
 use super::values::{Counts, Values};
-use crate::checkpoint::action_file::{ActionFile, Decode, Fetched};
+use crate::checkpoint::action_file::{ActionFile, DecodeOptions, FetchedChunks};
 use crate::checkpoint::actions::conform;
-use crate::checkpoint::read::typed_stats_serve;
+use crate::checkpoint::read::can_use_typed_stats;
 use crate::error::{Error, Result, corrupt_parquet};
 
 /// How many rows of JSON are decoded at once.
@@ -82,7 +82,7 @@ impl ColumnPlan {
             IndexColumn::Bounds { leaf, .. } => Some(leaf.path.clone()),
             _ => None,
         });
-        let is_typed = typed_stats_serve(part, &stats.collect::<Vec<_>>());
+        let is_typed = can_use_typed_stats(part, &stats.collect::<Vec<_>>());
         let source = |column: &IndexColumn| match column {
             IndexColumn::Presence => Source::Presence,
             IndexColumn::Path => Source::Member("path"),
@@ -106,7 +106,7 @@ impl ColumnPlan {
         }
         let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
         let members = members.filter_map(|leaf| leaf.get(1).cloned()).collect();
-        let anchor = part.lightest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
+        let anchor = part.smallest_leaf(group, "add").and_then(|leaf| part.leaves().nth(leaf)).map(<[String]>::to_vec);
         Self { columns, sources, rows: part.rows(group), anchor, members, typed, keeps_encoded: false }
     }
 
@@ -157,7 +157,7 @@ impl ColumnPlan {
     pub(super) fn decode(
         &self,
         part: &ActionFile,
-        fetched: Fetched,
+        fetched: FetchedChunks,
         rows: Option<&BooleanBuffer>,
         before: ChunkedColumns,
     ) -> Result<(Vec<Values>, bool)> {
@@ -272,16 +272,22 @@ impl ColumnPlan {
     }
 
     /// All columns; those that were not read before are decoded by the parquet crate, which reads any file.
-    fn general(&self, part: &ActionFile, fetched: Fetched, read_before: Vec<Option<Values>>) -> Result<Vec<Values>> {
+    fn general(
+        &self,
+        part: &ActionFile,
+        fetched: FetchedChunks,
+        read_before: Vec<Option<Values>>,
+    ) -> Result<Vec<Values>> {
         let needs_texts = self.needs_texts(&read_before);
-        let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
+        let how =
+            DecodeOptions { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..DecodeOptions::default() };
         let all = self.sources.iter().zip(&self.columns).zip(&read_before);
         let unknown: Vec<_> = all.filter(|(_, read_before)| read_before.is_none()).map(|(of, _)| of).collect();
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];
         for batch in part.decode(fetched, how)? {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
             let add = batch.column_by_name("add").and_then(|c| c.as_struct_opt());
-            let add = add.ok_or_else(|| Error::corrupt("`add` is no struct"))?;
+            let add = add.ok_or_else(|| Error::corrupt("`add` is not a struct"))?;
             for (values, pieces) in self.batch(add, &unknown, needs_texts)?.into_iter().zip(&mut pieces) {
                 pieces.push(values);
             }

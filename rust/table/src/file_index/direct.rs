@@ -15,7 +15,7 @@ use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 use super::encoded::EncodedColumn;
 use super::part_columns::{PATH, broken, stats_path};
 use super::values::Values;
-use crate::checkpoint::action_file::{ActionFile, Fetched};
+use crate::checkpoint::action_file::{ActionFile, FetchedChunks};
 use crate::error::{Error, Result};
 
 /// Most bytes of the values of a partition column: a fixed part, and a part for each row. A value that many rows
@@ -59,7 +59,7 @@ impl From<ArrowError> for Failed {
 #[derive(Clone, Copy)]
 pub(super) struct Direct<'d> {
     pub(super) part: &'d ActionFile,
-    pub(super) fetched: &'d Fetched,
+    pub(super) fetched: &'d FetchedChunks,
     /// The requested rows; all if `None`.
     pub(super) rows: Option<&'d BooleanBuffer>,
 }
@@ -71,7 +71,7 @@ impl Direct<'_> {
 
     /// Which rows have an `add`.
     pub(super) fn presence(&self) -> Result<BooleanBuffer, Failed> {
-        let leaf = self.part.lightest_leaf(self.fetched.group(), "add").ok_or(Failed::Unsupported)?;
+        let leaf = self.part.smallest_leaf(self.fetched.group(), "add").ok_or(Failed::Unsupported)?;
         Ok(pages::defined(self.part.chunk(self.fetched, leaf)?, self.part.definition_level(leaf, 1))?)
     }
 

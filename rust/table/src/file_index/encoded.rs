@@ -40,7 +40,7 @@ impl EncodedColumn {
     /// The values of so many `rows`, which ascend.
     pub(super) fn array(&self, rows: impl Iterator<Item = usize>, count: usize) -> Result<ArrayRef> {
         match self {
-            Self::Strings(texts) => read(texts.whole(rows, count)),
+            Self::Strings(texts) => read(texts.strings(rows, count)),
             Self::Numbers(numbers) => read(numbers.numbers(rows, count)),
         }
     }

@@ -49,7 +49,7 @@ pub(crate) use self::column::IndexColumn;
 use self::file_bounds::FileBounds;
 use self::sidecar_stats::SidecarStats;
 use self::values::Values;
-use crate::checkpoint::action_file::{ActionFile, Decode};
+use crate::checkpoint::action_file::{ActionFile, DecodeOptions};
 use crate::checkpoint::actions::action_rows;
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Result};
@@ -357,7 +357,7 @@ impl FileIndex {
         let (rows, paths, origin) = (rows.clone(), paths.clone(), self.origin());
         part.blocking(move |part| {
             let all = rows.count_set_bits() == rows.len();
-            let how = Decode { rows: (!all).then(|| selection(&rows)), ..Decode::default() };
+            let how = DecodeOptions { rows: (!all).then(|| selection(&rows)), ..DecodeOptions::default() };
             let batches = part.decode(fetched, how)?;
             let mut read = Vec::new();
             for batch in batches {

@@ -14,7 +14,7 @@ use futures::stream::{self, Stream, StreamExt};
 
 use super::path::log_file_path;
 use crate::error::{Error, Result};
-use crate::parallel::{in_parallel, parallelism};
+use crate::parallel::{parallelism, spawn_async};
 use deltic_store::Storage;
 
 /// How many log files are fetched at once.
@@ -100,7 +100,7 @@ fn in_groups<T: Send + 'static>(
             });
             Ok(parse(commits.collect::<Result<_>>()?))
         };
-        async move { if is_little { work.await } else { in_parallel(work).await } }
+        async move { if is_little { work.await } else { spawn_async(work).await } }
     };
     let mut files = files.into_iter();
     let groups = std::iter::from_fn(move || {

@@ -20,7 +20,7 @@ use super::pack::{self, Bin};
 use crate::after_commit::HandleState;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
-use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::parallel::{join_ordered, spawn_async, worker_count};
 use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
@@ -164,7 +164,7 @@ async fn write_all(
     (ids, progress): (&dyn Ids, &Progress),
 ) -> Result<Vec<Rewritten>> {
     let write = |bin: Bin| write(rewriting, bin, (ids, progress));
-    all_of(bins.into_iter().map(write), rewriting.tasks).await
+    join_ordered(bins.into_iter().map(write), rewriting.tasks).await
 }
 
 /// Rewrites bins, several at once. Returns those that succeeded, and the error of one that did not.
@@ -175,7 +175,7 @@ async fn try_all(
 ) -> Result<(Vec<Rewritten>, Option<Error>)> {
     let write = |bin: Bin| write(rewriting, bin, (ids, progress)).map(Ok);
     let (mut written, mut failed) = (Vec::new(), None);
-    for bin in all_of(bins.into_iter().map(write), rewriting.tasks).await? {
+    for bin in join_ordered(bins.into_iter().map(write), rewriting.tasks).await? {
         match bin {
             Ok(bin) => written.push(bin),
             Err(error) => failed = failed.or(Some(error)),
@@ -193,7 +193,7 @@ fn write(
     // For a curve, rows are read twice.
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
     let share = progress.share(bin.bytes(), bin.rows().map(|rows| rows.saturating_mul(reads)));
-    in_parallel(rewriting.clone().write(bin, ids.unique(), share))
+    spawn_async(rewriting.clone().write(bin, ids.unique(), share))
 }
 
 /// Divides bins into groups that are committed together. A group takes bins until it has `commit_bytes` bytes.

@@ -28,7 +28,7 @@ use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
 use crate::log::LogSource;
 use crate::maintenance::dispensable;
-use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::parallel::{join_ordered, spawn_async, worker_count};
 use crate::progress::{Progress, Unit};
 use crate::scan::dropped_columns::may_have_dropped_columns;
 use crate::scan::limit::read_first;
@@ -167,14 +167,14 @@ impl RetainedRowsFinder {
         let read = |(path, file): (&String, &CandidateFile)| {
             let (path, file, reader) = (path.clone(), file.clone(), reader.clone());
             let (storage, progress) = (storage.clone(), progress.clone());
-            in_parallel(async move {
+            spawn_async(async move {
                 let matches = has_matching_row(&storage, reader, file).await?;
                 progress.advance(1);
                 Ok((path, matches))
             })
         };
         let reads: Vec<_> = unread.into_iter().map(read).collect();
-        let results: Vec<(String, MatchResult)> = all_of(reads, worker_count()).await?;
+        let results: Vec<(String, MatchResult)> = join_ordered(reads, worker_count()).await?;
         self.cache.extend(results);
         let files = files.into_iter().filter_map(|(path, file)| Some((file, self.cache.get(&path).copied()?)));
         Ok(files.filter(|(_, matches)| *matches != MatchResult::No).collect())

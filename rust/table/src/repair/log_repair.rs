@@ -306,11 +306,13 @@ async fn by_checksums(
 /// `Corrupt` or `NotFound` if the checkpoint is incomplete.
 async fn contents_of_checkpoint(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
-    let (Some(protocol), Some(metadata)) = (open.state().protocol.clone(), open.state().metadata.clone()) else {
+    let (Some(protocol), Some(metadata)) =
+        (open.non_file_actions().protocol.clone(), open.non_file_actions().metadata.clone())
+    else {
         return Err(Error::corrupt("the checkpoint lacks the protocol or the metadata of the table"));
     };
     feature::check_readable(&protocol)?;
-    let (txns, mut domains) = (open.state().txns.clone(), open.state().domains.clone());
+    let (txns, mut domains) = (open.non_file_actions().txns.clone(), open.non_file_actions().domains.clone());
     domains.retain(|domain| !domain.removed);
     let (mut files, mut totals) = (Files::default(), Totals::new(&[]));
     let mut adds = std::pin::pin!(open.adds(&AddColumns::all()));

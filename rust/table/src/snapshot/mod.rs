@@ -157,7 +157,7 @@ impl Snapshot {
             Some(Err(_)) | None => shared.unwrap_or_default(),
         };
         if let Some(Some(files)) = files.get() {
-            let state = files.checkpoint().state();
+            let state = files.checkpoint().non_file_actions();
             protocol = protocol.or_else(|| state.protocol.clone());
             metadata = metadata.or_else(|| state.metadata.clone());
         }
@@ -471,7 +471,7 @@ impl Snapshot {
         self.tail().await?;
         let readable = self.with_readable_checkpoint().await?;
         let newest_first = readable.tail().await?.commits.iter().flat_map(|c| c.txns.iter().rev().cloned());
-        let older = readable.checkpoint().await?.map(|c| c.state().txns.clone()).unwrap_or_default();
+        let older = readable.checkpoint().await?.map(|c| c.non_file_actions().txns.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         Ok(newest_first.chain(older).filter(|txn| seen.insert(txn.app_id.clone())).collect())
     }
@@ -495,7 +495,7 @@ impl Snapshot {
         self.tail().await?;
         let readable = self.with_readable_checkpoint().await?;
         let newest_first = readable.tail().await?.commits.iter().flat_map(|c| c.domains.iter().rev().cloned());
-        let older = readable.checkpoint().await?.map(|c| c.state().domains.clone()).unwrap_or_default();
+        let older = readable.checkpoint().await?.map(|c| c.non_file_actions().domains.clone()).unwrap_or_default();
         let mut seen = HashSet::new();
         let newest = newest_first.chain(older).filter(|domain| seen.insert(domain.domain.clone()));
         Ok(newest.filter(|domain| !domain.removed).collect())

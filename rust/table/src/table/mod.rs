@@ -89,7 +89,7 @@ impl Table {
         cache_bytes: Option<usize>,
     ) -> Result<Self> {
         let is_given = storage_options.is_some();
-        let (location, options) = Storage::locate(uri, storage_options.unwrap_or_default())?;
+        let (location, options) = Storage::split_secrets(uri, storage_options.unwrap_or_default())?;
         let storage = Storage::open(&location, &options)?;
         let storage_options = (is_given || !options.is_empty()).then_some(options);
         Ok(Self { storage, settings: Arc::new(Settings { storage_options, cache_bytes }), known: Arc::default() })

@@ -18,7 +18,7 @@ use deltic_protocol::deletion_vector::DeletionVector;
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
-use crate::parallel::{all_of, in_parallel, worker_count};
+use crate::parallel::{join_ordered, spawn_async, worker_count};
 use crate::rewrite::refuse_column;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_ID, ROW_INDEX};
@@ -46,16 +46,17 @@ pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Res
     }
     let reader = Reader::new(storage.clone(), spec)?;
     let mut ids = DeletionVector::default();
-    let read = moved.from.iter().cloned().map(|file| in_parallel(ids_of(reader.clone(), file)));
-    for of_file in all_of(read, worker_count()).await? {
+    let read = moved.from.iter().cloned().map(|file| spawn_async(ids_of(reader.clone(), file)));
+    for of_file in join_ordered(read, worker_count()).await? {
         ids.extend(of_file.iter());
     }
     let wanted: u64 = moved.from.iter().map(|file| file.rows.cardinality()).sum();
     let ids = Arc::new(ids);
-    let find = |add| in_parallel(find_in_file(storage.clone(), reader.clone(), add, ids.clone()));
+    let find = |add| spawn_async(find_in_file(storage.clone(), reader.clone(), add, ids.clone()));
     let mut files = Vec::new();
     let (mut found_rows, mut found_ids) = (0, DeletionVector::default());
-    for (file, of_file) in all_of(moved.to.iter().cloned().map(find), worker_count()).await?.into_iter().flatten() {
+    for (file, of_file) in join_ordered(moved.to.iter().cloned().map(find), worker_count()).await?.into_iter().flatten()
+    {
         found_rows += file.rows.cardinality();
         found_ids.extend(of_file.iter());
         files.push(file);

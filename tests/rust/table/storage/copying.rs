@@ -29,7 +29,7 @@ async fn stores_copy_files_themselves() {
     let bucket = Bucket::start(1000);
     bucket.put_object("from/a b%20ü.parquet", &content());
     for (from, to) in stores(&bucket) {
-        to.copy_from((&from, "a b%20ü.parquet"), "p=1/c ä%.parquet", COPIED).await.unwrap();
+        to.copy_from(&from, "a b%20ü.parquet", "p=1/c ä%.parquet", COPIED).await.unwrap();
         assert!(bucket.object("to/p=1/c ä%.parquet") == content());
         let (read, counts) = (from.counts(), to.counts());
         assert_eq!((read.gets, read.bytes_read, read.heads), (0, 0, 0), "{from:?}");
@@ -48,7 +48,7 @@ async fn refused_copies_go_through_the_client() {
     for copying in refused.into_iter().chain([Copying::Lost]) {
         bucket.copy_with(copying);
         for (from, to) in stores(&bucket) {
-            to.copy_from((&from, "a"), "b", COPIED).await.unwrap();
+            to.copy_from(&from, "a", "b", COPIED).await.unwrap();
             assert!(bucket.object("to/b") == content(), "{copying:?}: {to:?}");
             assert_eq!((from.counts().bytes_read, to.counts().bytes_written), (COPIED, COPIED), "{copying:?}: {to:?}");
             assert_eq!(bucket.requests("COPY", "to/b"), 1, "the copy is not retried: {copying:?}: {to:?}");
@@ -67,13 +67,13 @@ async fn copies_between_stores_go_through_the_client() {
     let from = Storage::open("s3://bucket/from", &bucket.options()).unwrap();
     for given in [with_other_key, other.options()] {
         let to = Storage::open("s3://bucket/to", &given).unwrap();
-        to.copy_from((&from, "a"), "b", 4).await.unwrap();
+        to.copy_from(&from, "a", "b", 4).await.unwrap();
         assert_eq!(to.get("b").await.unwrap(), "1234");
         assert_eq!(bucket.requests("COPY", "") + other.requests("COPY", ""), 0);
     }
     let folder = tempfile::tempdir().unwrap();
     let disk = open(folder.path().to_str().unwrap());
-    disk.copy_from((&from, "a"), "b", 4).await.unwrap();
+    disk.copy_from(&from, "a", "b", 4).await.unwrap();
     assert_eq!(disk.get("b").await.unwrap(), "1234");
 }
 
@@ -88,7 +88,7 @@ async fn a_copy_of_the_wrong_size_is_corrupt() {
             if found == 0 && to.location().starts_with("az:") {
                 continue;
             }
-            let error = to.copy_from((&from, "a"), "b", size).await.unwrap_err();
+            let error = to.copy_from(&from, "a", "b", size).await.unwrap_err();
             assert_eq!(*error.kind(), Kind::Corrupt, "{error}");
             let message =
                 format!("the copy that the store made of `from/a` has {found} bytes, and the file should have {size}");
@@ -104,7 +104,7 @@ async fn pending_copies_of_azure_are_awaited() {
     bucket.put_object("from/a", b"1234");
     bucket.copy_with(Copying::Late(2));
     let [.., (from, to)] = stores(&bucket);
-    to.copy_from((&from, "a"), "b", 4).await.unwrap();
+    to.copy_from(&from, "a", "b", 4).await.unwrap();
     assert_eq!((bucket.object("to/b").as_slice(), to.counts().heads), (&b"1234"[..], 3));
 }
 
@@ -112,14 +112,14 @@ async fn pending_copies_of_azure_are_awaited() {
 async fn a_missing_file_is_not_copied() {
     let bucket = Bucket::start(1000);
     for (from, to) in stores(&bucket) {
-        assert!(to.copy_from((&from, "a"), "b", 4).await.unwrap_err().is_not_found(), "{to:?}");
+        assert!(to.copy_from(&from, "a", "b", 4).await.unwrap_err().is_not_found(), "{to:?}");
     }
     bucket.copy_with(Copying::Refused(503));
     bucket.put_object("from/!503", b"1234");
     let mut once = bucket.options();
     once.insert("max_retries".into(), "0".into());
     let table = Storage::open("s3://bucket/from", &once).unwrap();
-    let error = table.copy_from((&table, "!503"), "b", 4).await.unwrap_err();
+    let error = table.copy_from(&table, "!503", "b", 4).await.unwrap_err();
     assert!(is_storage(&error, true), "{error}");
     assert_eq!(bucket.keys(), ["from/!503"]);
 }
@@ -133,14 +133,14 @@ async fn disks_copy_files_themselves() {
         let (from, to) = (table("from"), table("to"));
         from.put("a", Bytes::from(content())).await.unwrap();
         for size in [COPIED, 5, 0] {
-            to.copy_from((&from, "a"), "p/b", size).await.unwrap();
+            to.copy_from(&from, "a", "p/b", size).await.unwrap();
             assert!(to.get("p/b").await.unwrap() == content()[..size as usize]);
         }
         assert_eq!((from.counts().gets, from.counts().bytes_read), (3, 0), "the bytes are read by the client");
 
-        let error = to.copy_from((&from, "a"), "p/b", COPIED + 1).await.unwrap_err();
+        let error = to.copy_from(&from, "a", "p/b", COPIED + 1).await.unwrap_err();
         assert_eq!(*error.kind(), Kind::Corrupt, "{error}");
-        assert!(to.copy_from((&from, "gone"), "p/b", 1).await.unwrap_err().is_not_found());
+        assert!(to.copy_from(&from, "gone", "p/b", 1).await.unwrap_err().is_not_found());
         assert_eq!(to.get("p/b").await.unwrap(), "", "the old file was changed");
         assert_eq!(names(&folder.path().join("to/p")), ["b"], "a temporary file is left");
     }

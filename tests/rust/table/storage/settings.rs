@@ -9,13 +9,13 @@ use super::*;
 const KEYS: [(&str, &str); 2] = [("aws_access_key_id", "id"), ("aws_secret_access_key", "SECRETKEY")];
 
 /// Opens a store with these settings, without a request.
-async fn rehearse(uri: &str, given: &[(&str, &str)]) -> Result<(), Error> {
+async fn check_settings(uri: &str, given: &[(&str, &str)]) -> Result<(), Error> {
     let mut options: HashMap<String, String> =
         given.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     for key in ["aws_shared_credentials_file", "aws_config_file"] {
         options.entry(key.to_owned()).or_insert("/nowhere".to_owned());
     }
-    Storage::rehearse(uri, &options).await
+    Storage::check_settings(uri, &options).await
 }
 
 #[tokio::test]
@@ -31,7 +31,7 @@ async fn settings_are_checked() {
         ("s3://b/t", "aws_endpoint", "https://host?SECRET", "without '?'"),
         ("s3://b/t", "aws_endpoint_url_s3", "SECRET", "http:// or https://"),
         ("s3://b/t", "aws_metadata_endpoint", "SECRET", "http:// or https://"),
-        ("s3://b/t", "aws_metadata_endpoint", "http://SECRET\"/", "no name of one"),
+        ("s3://b/t", "aws_metadata_endpoint", "http://SECRET\"/", "has a host with other characters"),
         ("s3://b/t", "aws_region", "eu\nSECRET", "control character"),
         ("s3://b/t", "aws_region", "eu.SECRET/", "letters"),
         ("s3://b/t", "aws_region", "xn--a", "letters"),
@@ -69,7 +69,7 @@ async fn settings_are_checked() {
         given.extend([("azure_storage_account_name", "account"), ("azure_storage_account_key", "a2V5")]);
         given.retain(|(name, _)| *name != key);
         given.push((key, value));
-        let error = rehearse(uri, &given).await.unwrap_err();
+        let error = check_settings(uri, &given).await.unwrap_err();
         let text = format!("{error} {error:?}");
         assert_eq!(error.kind(), &Kind::Invalid, "{key}: {text}");
         assert!(text.contains(key) && text.contains(why), "{key}: {text}");
@@ -77,13 +77,13 @@ async fn settings_are_checked() {
     }
     let account = r#"{"gcs_base_url": "localhost", "disable_oauth": true, "client_email": "", "private_key": "SECRET",
         "private_key_id": ""}"#;
-    let error = rehearse("gs://b/t", &[("google_service_account_key", account)]).await.unwrap_err();
+    let error = check_settings("gs://b/t", &[("google_service_account_key", account)]).await.unwrap_err();
     assert!(error.message().contains("gcs_base_url") && !format!("{error:?}").contains("SECRET"), "{error}");
     let pauses = [("backoff_config.init_backoff", "10s"), ("backoff_config.max_backoff", "1s")];
-    let error = rehearse("s3://b/t", &pauses).await.unwrap_err();
+    let error = check_settings("s3://b/t", &pauses).await.unwrap_err();
     assert!(error.message().contains("max_backoff"), "{error}");
     for uri in ["s3://xn--a/t", "s3://b%20c/t", "gs://b,c/t"] {
-        assert_eq!(rehearse(uri, &KEYS).await.unwrap_err().kind(), &Kind::Invalid, "{uri}");
+        assert_eq!(check_settings(uri, &KEYS).await.unwrap_err().kind(), &Kind::Invalid, "{uri}");
     }
 }
 
@@ -101,7 +101,7 @@ async fn blanks_are_trimmed_and_empty_settings_are_absent() {
         ("backoff_config.init_backoff", "50ms"),
         ("max_retries", "0"),
     ];
-    rehearse("s3://b/t", &fine).await.unwrap();
+    check_settings("s3://b/t", &fine).await.unwrap();
     // Values are used without the blanks.
     let bucket = Bucket::start(1000);
     let given = bucket.options().into_iter().map(|(key, value)| (key, format!("\t{value}\n"))).collect();
@@ -203,16 +203,18 @@ async fn a_profile_signs() {
     assert!(head.await.to_ascii_lowercase().contains("/eu-west-8/s3/"));
 
     let config = file("config", "[profile work]\nregion = x\n");
-    let error =
-        rehearse("s3://bucket/t", &[("aws_profile", "home"), ("aws_config_file", config.as_str())]).await.unwrap_err();
+    let error = check_settings("s3://bucket/t", &[("aws_profile", "home"), ("aws_config_file", config.as_str())])
+        .await
+        .unwrap_err();
     assert!(error.message().contains("'home'") && error.message().contains("work"), "{error}");
     let config = file("config", "[profile home]\nsso_session = corp\nregion = x\n");
-    let error =
-        rehearse("s3://bucket/t", &[("aws_profile", "home"), ("aws_config_file", config.as_str())]).await.unwrap_err();
+    let error = check_settings("s3://bucket/t", &[("aws_profile", "home"), ("aws_config_file", config.as_str())])
+        .await
+        .unwrap_err();
     assert!(error.message().contains("sso_session") && error.message().contains("export-credentials"), "{error}");
     // Given keys make those of the profile unnecessary.
     let given = [("aws_profile", "home"), ("aws_config_file", config.as_str()), KEYS[0], KEYS[1]];
-    rehearse("s3://bucket/t", &given).await.unwrap();
+    check_settings("s3://bucket/t", &given).await.unwrap();
 }
 
 #[test]

@@ -6,12 +6,12 @@
 use super::short;
 
 /// The most characters at the end of a string that are packed, and how many bytes they become.
-const MOST: usize = 64;
-const PACKED: usize = MOST / 2;
+const MAX_CHARACTERS: usize = 64;
+const MAX_PACKED: usize = MAX_CHARACTERS / 2;
 /// Fewer characters are not worth it.
-const FEWEST: usize = 8;
+const MIN_CHARACTERS: usize = 8;
 
-type Window = [u8; MOST];
+type Window = [u8; MAX_CHARACTERS];
 
 /// The pattern of the last characters of some strings.
 #[derive(Debug)]
@@ -27,7 +27,7 @@ pub(super) struct HexPacked {
 
 /// Searches for the pattern of the last characters of some strings.
 pub(super) struct Search {
-    /// The shortest string, or `MOST`.
+    /// The shortest string, or `MAX_CHARACTERS`.
     length: usize,
     first: Option<Window>,
     /// Which bits of a character differ from those of the first string.
@@ -50,7 +50,7 @@ fn digit(nibble: u8) -> u8 {
 #[inline]
 fn window(string: &[u8]) -> Window {
     string.first_chunk().copied().unwrap_or_else(|| {
-        let mut window = [0; MOST];
+        let mut window = [0; MAX_CHARACTERS];
         let (to, _) = window.split_at_mut(string.len());
         short::copy(to, string);
         window
@@ -59,33 +59,34 @@ fn window(string: &[u8]) -> Window {
 
 impl Search {
     pub(super) fn new() -> Self {
-        Self { length: MOST, first: None, other: [0; MOST], no_digits: [0; MOST] }
+        Self { length: MAX_CHARACTERS, first: None, other: [0; MAX_CHARACTERS], no_digits: [0; MAX_CHARACTERS] }
     }
 
     #[inline]
     pub(super) fn add(&mut self, string: &[u8]) {
         self.length = self.length.min(string.len());
-        let mut window = [0; MOST];
+        let mut window = [0; MAX_CHARACTERS];
         match string.last_chunk() {
             Some(end) => window = *end,
-            None => short::copy(window.split_at_mut(MOST - string.len()).1, string),
+            None => short::copy(window.split_at_mut(MAX_CHARACTERS - string.len()).1, string),
         }
         let first = self.first.get_or_insert(window);
-        for at in 0..MOST {
+        for at in 0..MAX_CHARACTERS {
             self.other[at] |= window[at] ^ first[at];
             self.no_digits[at] |= digit(nibble(window[at])) ^ window[at];
         }
     }
 
     /// The pattern, which may be empty.
-    pub(super) fn found(self) -> HexPacked {
+    pub(super) fn pattern(self) -> HexPacked {
         let Self { length, first, other, no_digits } = self;
         let is_any = |at: &usize| no_digits[*at] == 0 || other[*at] == 0;
-        let length = (MOST - length..MOST).rev().take_while(is_any).count();
-        let first = first.filter(|_| length >= FEWEST);
+        let length = (MAX_CHARACTERS - length..MAX_CHARACTERS).rev().take_while(is_any).count();
+        let first = first.filter(|_| length >= MIN_CHARACTERS);
         let length = if first.is_some() { length } else { 0 };
-        let mut found = HexPacked { length, digits: [0; MOST], literal: [0; MOST], all: [0; MOST] };
-        for (to, at) in (MOST - length..MOST).enumerate() {
+        let mut found =
+            HexPacked { length, digits: [0; MAX_CHARACTERS], literal: [0; MAX_CHARACTERS], all: [0; MAX_CHARACTERS] };
+        for (to, at) in (MAX_CHARACTERS - length..MAX_CHARACTERS).enumerate() {
             found.all[to] = u8::MAX;
             match first {
                 Some(first) if no_digits[at] != 0 => found.literal[to] = first[at],
@@ -107,37 +108,37 @@ impl HexPacked {
         self.length.div_ceil(2)
     }
 
-    /// Packs the characters at the beginning of a string into the beginning of `room`, and returns the room after them;
-    /// `None` if they do not fit the pattern, or if there is no room.
+    /// Packs the characters at the beginning of a string into the beginning of `out`, and returns the bytes after them;
+    /// `None` if they do not fit the pattern, or if `out` is too short.
     #[inline]
-    pub(super) fn pack<'r>(&self, string: &[u8], room: &'r mut [u8]) -> Option<&'r mut [u8]> {
+    pub(super) fn pack<'r>(&self, string: &[u8], out: &'r mut [u8]) -> Option<&'r mut [u8]> {
         if self.length == 0 {
-            return Some(room);
+            return Some(out);
         }
         let window = window(string);
-        let (mut nibbles, mut other) = ([0; MOST], [0; MOST]);
-        for at in 0..MOST {
+        let (mut nibbles, mut other) = ([0; MAX_CHARACTERS], [0; MAX_CHARACTERS]);
+        for at in 0..MAX_CHARACTERS {
             nibbles[at] = nibble(window[at]);
             other[at] = (digit(nibbles[at]) & self.digits[at] | self.literal[at]) ^ window[at] & self.all[at];
         }
-        let mut packed = [0; PACKED];
+        let mut packed = [0; MAX_PACKED];
         for (byte, pair) in packed.iter_mut().zip(nibbles.as_chunks::<2>().0) {
             *byte = pair[0] << 4 | pair[1];
         }
         if other.iter().fold(0, |any, other| any | other) != 0 {
             return None;
         }
-        match room.first_chunk_mut() {
+        match out.first_chunk_mut() {
             // Bytes beyond the end are overwritten by the next string.
             Some(to) => *to = packed,
-            None => room.get_mut(..self.packed())?.copy_from_slice(packed.split_at(self.packed()).0),
+            None => out.get_mut(..self.packed())?.copy_from_slice(packed.split_at(self.packed()).0),
         }
-        room.get_mut(self.packed()..)
+        out.get_mut(self.packed()..)
     }
 
     /// Appends the characters that are packed at the beginning of these bytes.
     pub(super) fn unpack(&self, packed: &[u8], out: &mut Vec<u8>) {
-        let mut window = [0; MOST];
+        let mut window = [0; MAX_CHARACTERS];
         for (pair, byte) in window.as_chunks_mut::<2>().0.iter_mut().zip(packed) {
             *pair = [digit(byte >> 4), digit(byte & 0xf)];
         }
@@ -159,7 +160,7 @@ mod tests {
     fn check(strings: &[String], others: &[String], length: usize) -> Result<(), TestCaseError> {
         let mut search = Search::new();
         strings.iter().for_each(|string| search.add(string.as_bytes()));
-        let found = search.found();
+        let found = search.pattern();
         prop_assert_eq!(found.len(), length);
         for (string, must) in
             strings.iter().map(|string| (string, true)).chain(others.iter().map(|string| (string, false)))
@@ -199,7 +200,7 @@ mod tests {
 
         #[test]
         fn no_more_than_is_looked_at_is_packed(strings in prop::collection::vec("[0-9a-f]{64,90}", 30..60)) {
-            check(&strings, &[], MOST)?;
+            check(&strings, &[], MAX_CHARACTERS)?;
         }
     }
 }

@@ -1,9 +1,9 @@
-//! The strings of a leaf in less memory: without the parts that the strings of a page have in common, and with digits in
-//! half the bytes.
+//! Stores strings without the prefix and the suffix that the strings of a page share, and with hexadecimal digits in half
+//! the bytes, to save memory.
 //!
-//! Paths of files begin alike and end alike, and between is mostly a number and a UUID. In this form they take a third
-//! of the memory, and new memory is the most expensive part of a plan: a system provides it not much faster than
-//! pages are decompressed, and much slower if the host of a virtual machine had taken it back.
+//! Usual front coding leaves out the prefix that a string shares with the previous one. Here all strings of a block share
+//! prefix, suffix and the places of digits, so that each can be decoded by itself. Paths of files begin and end alike, with
+//! a number and a UUID between.
 //!
 //! Invariant: requested strings are complete again (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`).
 
@@ -11,9 +11,9 @@ use arrow_array::{Array, StringArray};
 use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder, NullBuffer, OffsetBuffer};
 
 use self::hex::HexPacked;
-use crate::decode::chunk::{Chunk, Decoded, Failure, NOT_UTF8, with_room};
-use crate::decode::string_pages::{Shown, StringPage, StringPages, TOO_MANY_BYTES};
-use crate::decode::values::{StringValues, nulls, there_in};
+use crate::decode::chunk::{Chunk, Decoded, Failure, NOT_UTF8, buffer_with_capacity};
+use crate::decode::string_pages::{StringPage, StringPages, TOO_MANY_BYTES, Visited};
+use crate::decode::values::{StringValues, count_defined, nulls};
 
 mod hex;
 mod short;
@@ -34,7 +34,7 @@ pub struct FrontCodedStrings {
     /// The blocks in order. If the strings of following pages have the same parts in common, they belong to the same block.
     blocks: Vec<Block>,
     /// The length of the complete strings together.
-    whole: usize,
+    decoded_length: usize,
 }
 
 /// Consecutive pages whose strings have parts in common.
@@ -72,10 +72,10 @@ struct Blocks {
     valid: BooleanBufferBuilder,
     /// The rows of all pages, and the bytes of these pages after decompression, as far as they are known.
     rows: usize,
-    likely: usize,
+    expected_bytes: usize,
     blocks: Vec<Block>,
     /// The length of the complete strings together.
-    whole: usize,
+    decoded_length: usize,
 }
 
 impl FrontCoder {
@@ -83,10 +83,10 @@ impl FrontCoder {
     /// does.
     pub fn read(&mut self, chunk: Chunk<'_>, is_last: bool) -> Decoded<usize> {
         let Self { pages, blocks } = self;
-        (blocks.rows, blocks.likely) = (chunk.rows, chunk.likely());
-        pages.show(chunk, is_last, None, |shown| match shown {
-            Shown::Page(page) => blocks.add(&page),
-            Shown::Unwanted(_) => Err(Failure::Unsupported),
+        (blocks.rows, blocks.expected_bytes) = (chunk.rows, chunk.expected_bytes());
+        pages.for_each_page(chunk, is_last, None, |visited| match visited {
+            Visited::Page(page) => blocks.add(&page),
+            Visited::Skipped(_) => Err(Failure::Unsupported),
         })
     }
 
@@ -99,14 +99,14 @@ impl FrontCoder {
 impl Default for Blocks {
     fn default() -> Self {
         let (memory, valid, blocks) = (Vec::new(), BooleanBufferBuilder::new(0), Vec::new());
-        Self { memory, valid, rows: 0, likely: 0, blocks, whole: 0 }
+        Self { memory, valid, rows: 0, expected_bytes: 0, blocks, decoded_length: 0 }
     }
 }
 
 impl Blocks {
     fn finish(self) -> FrontCodedStrings {
-        let Self { memory, valid, blocks, whole, .. } = self;
-        FrontCodedStrings { rows: valid.len(), rest: memory, nulls: nulls(valid), blocks, whole }
+        let Self { memory, valid, blocks, decoded_length, .. } = self;
+        FrontCodedStrings { rows: valid.len(), rest: memory, nulls: nulls(valid), blocks, decoded_length }
     }
 
     /// Adds the strings of the next page.
@@ -115,36 +115,36 @@ impl Blocks {
         if row == 0 {
             self.valid.reserve(self.rows);
         }
-        self.valid.append_buffer(&page.there);
-        if page.there.count_set_bits() == 0 {
-            self.blocks.last_mut().into_iter().for_each(|block| block.skip(page.there.len()));
+        self.valid.append_buffer(&page.defined);
+        if page.defined.count_set_bits() == 0 {
+            self.blocks.last_mut().into_iter().for_each(|block| block.skip(page.defined.len()));
             return Ok(());
         }
-        // The strings of the next page may have the same parts in common; otherwise a new block begins.
-        let most = page.most - self.whole;
-        let as_before = match self.blocks.last_mut().filter(|block| block.shared.len() > 0) {
+        // The strings of the next page may have the same parts in common; otherwise a new block starts.
+        let most = page.most - self.decoded_length;
+        let fits_last_block = match self.blocks.last_mut().filter(|block| block.shared.len() > 0) {
             Some(block) => block.add(page, most, &mut self.memory)?,
             None => None,
         };
-        self.whole += match as_before {
+        self.decoded_length += match fits_last_block {
             Some(length) => length,
-            None => self.begin(page, row, most)?,
+            None => self.start_block(page, row, most)?,
         };
         // The complete strings must fit into one array.
-        i32::try_from(self.whole).map(drop).map_err(|_| Failure::Unsupported)
+        i32::try_from(self.decoded_length).map(drop).map_err(|_| Failure::Unsupported)
     }
 
-    /// Begins a block with a page. Returns the length of its complete strings.
-    fn begin(&mut self, page: &StringPage<'_>, row: usize, most: usize) -> Decoded<usize> {
-        let (start, count) = (self.memory.len(), page.there.count_set_bits());
+    /// Starts a block with a page. Returns the length of its complete strings.
+    fn start_block(&mut self, page: &StringPage<'_>, row: usize, most: usize) -> Decoded<usize> {
+        let (start, count) = (self.memory.len(), page.defined.count_set_bits());
         // Parts that a few have in common are mostly common to all, which is checked when they are packed.
         for step in [SAMPLE, 1] {
             let shared = Shared::of(page.strings.clone(), count, step, most)?;
             if start == 0 {
                 let of_each = size_of::<u32>() + shared.saved();
-                let room = self.likely.saturating_sub(self.rows.saturating_mul(of_each));
-                // Some more room, since the common parts were subtracted for rows without a string, too.
-                self.memory = with_room(room + room / 8)?;
+                let capacity = self.expected_bytes.saturating_sub(self.rows.saturating_mul(of_each));
+                // Some more, since the common parts were subtracted for rows without a string, too.
+                self.memory = buffer_with_capacity(capacity + capacity / 8)?;
             }
             let mut block = Block { row, start, shared, ends: Vec::new() };
             if let Some(length) = block.add(page, most, &mut self.memory)? {
@@ -161,40 +161,40 @@ impl Block {
     /// nothing is appended, if one of them lacks the common parts.
     fn add(&mut self, page: &StringPage<'_>, most: usize, rest: &mut Vec<u8>) -> Decoded<Option<usize>> {
         let Self { start, shared, ends, .. } = self;
-        let (there, mut strings) = (&page.there, page.strings.clone());
-        let room = strings.most_bytes(there.count_set_bits(), shared.saved()).min(most);
+        let (defined, mut strings) = (&page.defined, page.strings.clone());
+        let max = strings.max_bytes(defined.count_set_bits(), shared.saved()).min(most);
         let (from, known) = (rest.len() - *start, ends.len());
-        u32::try_from(from.saturating_add(room)).map_err(|_| Failure::Unsupported)?;
+        u32::try_from(from.saturating_add(max)).map_err(|_| Failure::Unsupported)?;
         if shared.length.is_none() {
-            ends.reserve(there.len());
+            ends.reserve(defined.len());
         }
         let before = rest.len();
-        rest.try_reserve(room).map_err(|_| Failure::Unsupported)?;
-        rest.resize(before + room, 0);
-        let mut room = rest.get_mut(before..).unwrap_or_default();
-        let (free, mut whole) = (room.len(), 0);
-        for slot in 0..there.len() {
-            if there.value(slot) {
+        rest.try_reserve(max).map_err(|_| Failure::Unsupported)?;
+        rest.resize(before + max, 0);
+        let mut out = rest.get_mut(before..).unwrap_or_default();
+        let (free, mut decoded_length) = (out.len(), 0);
+        for slot in 0..defined.len() {
+            if defined.value(slot) {
                 let string = strings.string()?;
-                whole += string.len();
-                if whole > most {
+                decoded_length += string.len();
+                if decoded_length > most {
                     return Err(TOO_MANY_BYTES);
                 }
-                // There is room for all, unless a following string is shorter than the common parts.
-                let Some(after) = shared.put(string, room) else {
+                // The buffer is long enough for all, unless a following string is shorter than the common parts.
+                let Some(after) = shared.encode_into(string, out) else {
                     rest.truncate(before);
                     ends.truncate(known);
                     return Ok(None);
                 };
-                room = after;
+                out = after;
             }
             if shared.length.is_none() {
-                ends.push((from + free - room.len()) as u32);
+                ends.push((from + free - out.len()) as u32);
             }
         }
-        let written = free - room.len();
+        let written = free - out.len();
         rest.truncate(before + written);
-        Ok(Some(whole))
+        Ok(Some(decoded_length))
     }
 
     /// Adds rows without a string.
@@ -205,8 +205,8 @@ impl Block {
         }
     }
 
-    /// The place of a string's rest, by its row and by the number of strings before it in this block.
-    fn place(&self, row: usize, before: usize) -> Option<(usize, usize)> {
+    /// The start and the end of a string's rest, by its row and by the number of strings before it in this block.
+    fn rest_of(&self, row: usize, before: usize) -> Option<(usize, usize)> {
         let (from, to) = match self.shared.length {
             Some(length) => {
                 let left = length - self.shared.saved();
@@ -259,7 +259,7 @@ impl Shared {
             }
         }
         let length = (shortest == longest).then_some(shortest);
-        Ok(Self { prefix: prefix.into(), digits: search.found(), suffix: suffix.into(), length })
+        Ok(Self { prefix: prefix.into(), digits: search.pattern(), suffix: suffix.into(), length })
     }
 
     fn len(&self) -> usize {
@@ -271,10 +271,10 @@ impl Shared {
         self.len() - self.digits.packed()
     }
 
-    /// Writes the rest of a string to the beginning of `room`, and returns the room after it; `None` if it lacks the common
-    /// parts, or if there is no room.
+    /// Writes the rest of a string to the beginning of `out`, and returns the bytes after it; `None` if the string lacks the
+    /// common parts, or if `out` is too short.
     #[inline]
-    fn put<'r>(&self, string: &[u8], room: &'r mut [u8]) -> Option<&'r mut [u8]> {
+    fn encode_into<'r>(&self, string: &[u8], out: &'r mut [u8]) -> Option<&'r mut [u8]> {
         if self.length.is_some_and(|length| length != string.len()) {
             return None;
         }
@@ -284,9 +284,9 @@ impl Shared {
         if !(short::is_same(prefix, &self.prefix) && short::is_same(suffix, &self.suffix)) {
             return None;
         }
-        let (to, room) = room.split_at_mut_checked(head.len())?;
+        let (to, out) = out.split_at_mut_checked(head.len())?;
         short::copy(to, head);
-        self.digits.pack(string.get(prefix.len() + head.len()..)?, room)
+        self.digits.pack(string.get(prefix.len() + head.len()..)?, out)
     }
 
     /// Appends the complete string with this rest.
@@ -319,9 +319,10 @@ impl FrontCodedStrings {
                 plain.extend_from_slice(&(string.len() as u32).to_le_bytes());
                 plain.extend_from_slice(string.as_bytes());
             }
-            let there = some.nulls().map_or_else(|| BooleanBuffer::new_set(some.len()), |nulls| nulls.inner().clone());
+            let defined =
+                some.nulls().map_or_else(|| BooleanBuffer::new_set(some.len()), |nulls| nulls.inner().clone());
             let strings = StringValues::Plain(&plain);
-            blocks.add(&StringPage { there, strings, most: usize::MAX, most_read: usize::MAX })?;
+            blocks.add(&StringPage { defined, strings, most: usize::MAX, most_read: usize::MAX })?;
         }
         blocks.memory.shrink_to_fit();
         Ok(blocks.finish())
@@ -340,11 +341,11 @@ impl FrontCodedStrings {
     }
 
     /// The complete strings at `rows`, which ascend; `count` is how many there are.
-    pub fn whole(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<StringArray> {
+    pub fn strings(&self, rows: impl Iterator<Item = usize>, count: usize) -> Decoded<StringArray> {
         // Most strings have a similar length.
         let saved = self.blocks.first().map_or(0, |block| block.shared.saved());
-        let likely = count.saturating_mul(self.rest.len() / self.rows.max(1) + saved + 1);
-        let mut bytes = Vec::with_capacity(likely.min(self.whole));
+        let expected = count.saturating_mul(self.rest.len() / self.rows.max(1) + saved + 1);
+        let mut bytes = Vec::with_capacity(expected.min(self.decoded_length));
         let mut offsets = Vec::with_capacity(count + 1);
         offsets.push(0);
         let mut valid = BooleanBufferBuilder::new(count);
@@ -356,11 +357,11 @@ impl FrontCodedStrings {
             while let Some(next) = blocks.next_if(|next| next.row <= row) {
                 (block, before, counted) = (Some(next), 0, next.row);
             }
-            before += there_in(self.nulls.as_ref(), counted, row);
+            before += count_defined(self.nulls.as_ref(), counted, row);
             counted = row;
-            let string = block.filter(|_| there_in(self.nulls.as_ref(), row, row + 1) > 0);
+            let string = block.filter(|_| count_defined(self.nulls.as_ref(), row, row + 1) > 0);
             valid.append(string.is_some());
-            if let Some((block, (start, end))) = string.and_then(|block| Some((block, block.place(row, before)?))) {
+            if let Some((block, (start, end))) = string.and_then(|block| Some((block, block.rest_of(row, before)?))) {
                 block.shared.append(self.rest.get(start..end).unwrap_or_default(), &mut bytes);
             }
             offsets.push(i32::try_from(bytes.len()).map_err(|_| Failure::Unsupported)?);

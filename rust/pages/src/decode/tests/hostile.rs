@@ -72,7 +72,10 @@ fn a_page_that_claims_more_than_there_can_be_is_not_believed() {
     let leaf = chunk(&bytes, (1, 0), 1 << 16);
     let whole = array(leaf, &DataType::Utf8, None).map(|_| ());
     for found in [whole, trimmed(leaf).map(|_| ()), strings_by_page(leaf, None, |_| ()).map(|_| ())] {
-        assert!(matches!(found, Err(Failure::Corrupt(what)) if what.contains("more string")), "{found:?}");
+        assert!(
+            matches!(found, Err(Failure::Corrupt(what)) if what.contains("longer than a file of this size")),
+            "{found:?}"
+        );
     }
 }
 
@@ -85,8 +88,9 @@ fn one_string_may_be_that_of_many_rows() {
     let leaf = chunk(&bytes, (1, 0), ROWS as usize);
     let found = array(leaf, &DataType::Utf8, None).unwrap();
     assert!(found.as_string::<i32>().iter().all(|found| found == Some(&string)));
-    let shown = strings_by_page(leaf, None, |strings| strings.iter().filter(|found| **found == Some(&string)).count());
-    assert_eq!(shown.unwrap(), [ROWS as usize]);
+    let visited =
+        strings_by_page(leaf, None, |strings| strings.iter().filter(|found| **found == Some(&string)).count());
+    assert_eq!(visited.unwrap(), [ROWS as usize]);
 }
 
 #[test]
@@ -96,7 +100,7 @@ fn a_long_string_before_short_ones_takes_no_room_for_them() {
         |strings: Vec<String>| -> Vec<u8> { strings.into_iter().flat_map(|string| counted(string.into())).collect() };
     let of_page = |rows: u32, plain: Vec<u8>| page(0, rows, 0, &[counted(run(rows, 1)), plain].concat());
     let bytes = [of_page(1, strings(vec![long])), of_page(1000, strings((0..1000).map(short).collect()))].concat();
-    let whole = trimmed(chunk(&bytes, (1, 0), 1001)).unwrap().whole(1..1001, 1000).unwrap();
+    let whole = trimmed(chunk(&bytes, (1, 0), 1001)).unwrap().strings(1..1001, 1000).unwrap();
     assert!(whole.iter().enumerate().all(|(row, found)| found == Some(&short(row))));
     assert!(whole.values().capacity() <= (1 << 20) + 5000, "{}", whole.values().capacity());
 }
@@ -110,7 +114,7 @@ fn pages_whose_strings_share_nothing_with_those_before_take_what_their_strings_t
     let found = trimmed(chunk(&bytes, (1, 0), 200 + (1 << 20))).unwrap();
     // The ends of all rows, with some room to grow, and a bit for each row.
     assert!(found.bytes() < 100 * 1024 + (2 * 4 + 1) * (1 << 20), "{} bytes", found.bytes());
-    let whole = found.whole(0..200, 200).unwrap();
+    let whole = found.strings(0..200, 200).unwrap();
     let expected: Vec<String> = (1..=100).flat_map(strings).map(|string| String::from_utf8(string).unwrap()).collect();
     assert!(whole.iter().map(Option::unwrap).eq(expected.iter().map(String::as_str)));
 }
@@ -158,7 +162,7 @@ fn a_dictionary_serves_all_pages_behind_it() {
         (vec![&dictionary, &coded, &plain, &coded], Ok(vec!["a", "b", "a"])),
     ] {
         let bytes = pages.into_iter().flatten().copied().collect::<Vec<u8>>();
-        let found = trimmed(chunk(&bytes, (1, 0), 3)).map(|found| found.whole(0..3, 3).unwrap());
+        let found = trimmed(chunk(&bytes, (1, 0), 3)).map(|found| found.strings(0..3, 3).unwrap());
         assert_eq!(found, expected.map(StringArray::from));
     }
 }

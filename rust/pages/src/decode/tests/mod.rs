@@ -255,9 +255,9 @@ fn check(rows: &[Row], layout: &Layout, wanted: Option<&BooleanBuffer>) {
     let (string, is_rare) = chunk(&["add", "string"]);
     let strings = add.column_by_name("string").unwrap();
     let check_strings = |found: &FrontCodedStrings| {
-        assert_eq!(&found.whole(0..found.rows(), found.rows()).unwrap(), strings.as_string::<i32>());
+        assert_eq!(&found.strings(0..found.rows(), found.rows()).unwrap(), strings.as_string::<i32>());
         if let Some(wanted) = wanted {
-            let found = found.whole(wanted.set_indices(), wanted.count_set_bits());
+            let found = found.strings(wanted.set_indices(), wanted.count_set_bits());
             assert_eq!(&found.unwrap(), chosen(strings).as_string::<i32>());
         }
     };
@@ -446,7 +446,7 @@ fn trimming_by_pieces(chunk: Chunk<'_>, size: usize) -> Result<FrontCoder, Failu
 /// The strings of a leaf, so many at a time, in memory that was used before.
 fn strings_as_views(chunk: Chunk<'_>, rows: usize, together: usize) -> Result<StringArray, Failure> {
     let pool = Arc::new(Pool::default());
-    pool.give(vec![0xff; 100_000]);
+    pool.put_back(vec![0xff; 100_000]);
     let bytes = Bytes::copy_from_slice(chunk.bytes);
     let mut views = StringViews::new(Chunk { bytes: &bytes, ..chunk }, &bytes, &pool)?;
     let mut found = Vec::new();
@@ -528,7 +528,7 @@ proptest! {
                 prop_assert_eq!(found.len(), rows.len());
             }
             if let Ok(found) = trimmed(chunk) {
-                let whole = found.whole(0..found.rows(), found.rows());
+                let whole = found.strings(0..found.rows(), found.rows());
                 // Invalid strings are an error only when they are requested.
                 prop_assert_eq!(found.rows(), whole.map_or(rows.len(), |strings| strings.len()));
                 prop_assert_eq!(found.rows(), rows.len());

@@ -1,6 +1,6 @@
 //! Rows of a checkpoint to a Parquet file.
 //!
-//! A row group is encoded by one task on the blocking pool, several at once. Its rows are made piece by piece while they are
+//! A row group is encoded by one task on a worker thread, several at once. Its rows are made piece by piece while they are
 //! encoded, so that a piece fits the processor's caches. Row groups are small enough to be read in parallel and in little
 //! memory. The file appears when it is complete, so that a failed checkpoint does not replace an older file.
 
@@ -27,12 +27,11 @@ use parquet::file::properties::{EnabledStatistics, WriterProperties, WriterPrope
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::{ColumnDescriptor, ColumnPath, SchemaDescPtr, TypePtr};
 use tokio::sync::mpsc;
-use tokio::task::spawn_blocking;
 
 use super::assembly::{Assembly, Chunks};
 use crate::checkpoint::action_file::CREATED_BY;
 use crate::error::{Error, Result};
-use crate::parallel::worker_count;
+use crate::parallel::{try_blocking, worker_count};
 use deltic_store::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
@@ -97,7 +96,7 @@ impl Encoding {
         Self::with(schema, version, compression(properties))
     }
 
-    /// The same with these settings for pages.
+    /// The encoding with these settings for pages.
     fn with(schema: &SchemaRef, version: WriterVersion, compression: basic::Compression) -> Result<Arc<Self>> {
         let unique = |action: &str, member: &str| ColumnPath::from(vec![action.to_owned(), member.to_owned()]);
         let properties = WriterProperties::builder()
@@ -117,10 +116,10 @@ impl Encoding {
         let properties = Arc::new(properties);
         let converter = || ArrowSchemaConverter::new().schema_root(SCHEMA_ROOT);
         let converted = converter().convert(schema).map_err(not_encoded)?;
-        let is_usual = deltic_pages::is_enabled()
+        let is_encoded_directly = deltic_pages::is_enabled()
             && version == WriterVersion::PARQUET_1_0
             && compression == basic::Compression::SNAPPY;
-        let kind = |leaf: &ColumnDescriptor, arrow: &ArrowType| kind_of(leaf, arrow).filter(|_| is_usual);
+        let kind = |leaf: &ColumnDescriptor, arrow: &ArrowType| kind_of(leaf, arrow).filter(|_| is_encoded_directly);
         let tree = Tree::new(schema, &converted, &kind);
         let general_root = converter().convert(tree.general()).map_err(not_encoded)?.root_schema_ptr();
         let shape = SerializedFileWriter::new(Vec::new(), general_root.clone(), properties.clone());
@@ -206,7 +205,7 @@ pub(super) struct Output {
     encoding: Arc<Encoding>,
     assembly: Assembly,
     /// Small groups of rows that will share a row group.
-    few: Vec<Piece>,
+    small_groups: Vec<Piece>,
     file: FileWriter,
 }
 
@@ -216,7 +215,7 @@ impl Output {
         let (assembly, start) = Assembly::new(&encoding.leaves, &encoding.properties);
         let mut file = storage.create_file(path).await?;
         file.write(start).await?;
-        Ok(Self { encoding: encoding.clone(), assembly, few: Vec::new(), file })
+        Ok(Self { encoding: encoding.clone(), assembly, small_groups: Vec::new(), file })
     }
 
     /// Writes actions of one kind, and returns how many they were.
@@ -238,7 +237,7 @@ impl Output {
                 count += rows as u64;
                 match group {
                     Ok(group) => self.append(group).await?,
-                    Err(few) => self.few.extend(few),
+                    Err(small_groups) => self.small_groups.extend(small_groups),
                 }
             }
             Ok(())
@@ -257,11 +256,11 @@ impl Output {
 
     /// Makes the file appear; returns its bytes.
     pub(super) async fn finish(self) -> Result<u64> {
-        let Self { encoding, mut assembly, few, mut file } = self;
+        let Self { encoding, mut assembly, small_groups, mut file } = self;
         let rest = blocking(move || {
             let mut rest = Vec::new();
-            if !few.is_empty() {
-                let group = encoding.encode(few, |_| ())?;
+            if !small_groups.is_empty() {
+                let group = encoding.encode(small_groups, |_| ())?;
                 rest = assembly.push(group.rows, group.chunks).map_err(not_encoded)?;
             }
             rest.push(assembly.finish().map_err(not_encoded)?);
@@ -357,10 +356,10 @@ pub(super) fn memory_of(rows: &RecordBatch) -> usize {
 }
 
 fn memory_of_column(column: &dyn Array) -> usize {
-    let texts = column.as_string_view_opt().map(|texts| texts.total_buffer_bytes_used());
-    let texts = texts.or_else(|| column.as_binary_view_opt().map(|bytes| bytes.total_buffer_bytes_used()));
+    let strings = column.as_string_view_opt().map(|strings| strings.total_buffer_bytes_used());
+    let strings = strings.or_else(|| column.as_binary_view_opt().map(|bytes| bytes.total_buffer_bytes_used()));
     let own = column.to_data().get_slice_memory_size().unwrap_or_default();
-    own.saturating_add(texts.unwrap_or_default())
+    own.saturating_add(strings.unwrap_or_default())
 }
 
 /// The codec of the table's property, if deltic writes it in checkpoints, or else Snappy, which every reader has.
@@ -384,13 +383,9 @@ fn not_encoded(source: ParquetError) -> Error {
     Error::internal("actions could not be encoded as a checkpoint").caused_by(source)
 }
 
-/// Runs work on the blocking pool.
+/// Runs work on a worker thread.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    spawn_blocking(work).await.unwrap_or_else(|e| Err(worker_failed(e)))
-}
-
-fn worker_failed(source: tokio::task::JoinError) -> Error {
-    Error::internal("a worker thread failed while writing a checkpoint").caused_by(source)
+    try_blocking(work, |e| Error::internal("a worker thread failed while writing a checkpoint").caused_by(e)).await
 }
 
 #[cfg(test)]

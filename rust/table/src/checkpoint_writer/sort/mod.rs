@@ -6,4 +6,4 @@ mod ranges;
 mod runs;
 
 pub(super) use self::order::Order;
-pub(super) use self::runs::Reader;
+pub(super) use self::runs::LiveFileReader;

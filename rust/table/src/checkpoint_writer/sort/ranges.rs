@@ -10,7 +10,7 @@ use super::order::{Key, Order};
 use crate::error::{Error, Result};
 
 /// The least number of ranges: as many as there is memory to gather files for.
-const LEAST_RANGES: usize = 16;
+const MIN_RANGES: usize = 16;
 
 /// Ranges of keys, in ascending order.
 pub(super) struct Ranges {
@@ -26,7 +26,7 @@ impl Ranges {
     pub(super) fn new(order: &Order, mut sample: Vec<Key>, outputs: usize) -> Self {
         sample.sort_unstable();
         let outputs = outputs.max(1);
-        let count = LEAST_RANGES.next_multiple_of(outputs);
+        let count = MIN_RANGES.next_multiple_of(outputs);
         let mut ranges = Self { order: order.clone(), starts: Vec::new(), outputs: vec![0] };
         for range in 1..count {
             let Some(start) = sample.get(range * sample.len() / count) else { break };
@@ -77,12 +77,12 @@ mod tests {
     use super::*;
 
     fn rows(values: &[Option<i32>]) -> RecordBatch {
-        let texts: StringViewArray =
+        let strings: StringViewArray =
             values.iter().map(|value| Some(format!("a text of more than 12 bytes {value:?}"))).collect();
         let values: ArrayRef = Arc::new(Int32Array::from(values.to_vec()));
         let parsed: ArrayRef = Arc::new(StructArray::try_from(vec![("p", values)]).unwrap());
-        let texts: ArrayRef = Arc::new(texts);
-        RecordBatch::try_from_iter([("partitionValues_parsed", parsed), ("stats", texts)]).unwrap()
+        let strings: ArrayRef = Arc::new(strings);
+        RecordBatch::try_from_iter([("partitionValues_parsed", parsed), ("stats", strings)]).unwrap()
     }
 
     fn values(rows: &RecordBatch) -> Vec<Option<i32>> {
@@ -118,9 +118,9 @@ mod tests {
             expected.sort_unstable();
             prop_assert_eq!(all, expected);
             for (_, part) in split {
-                let texts = part.column(1).as_string_view();
+                let strings = part.column(1).as_string_view();
                 let expected: Vec<_> = values(&part).iter().map(|v| format!("a text of more than 12 bytes {v:?}")).collect();
-                prop_assert!(texts.iter().eq(expected.iter().map(|text| Some(text.as_str()))));
+                prop_assert!(strings.iter().eq(expected.iter().map(|text| Some(text.as_str()))));
             }
         }
     }

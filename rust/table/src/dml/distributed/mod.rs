@@ -35,7 +35,7 @@ use super::merge::{self, EvolvedTransaction, Join, MergeRequest, Outcome, Source
 use super::specs::WriteSpecs;
 use super::update::update_writer;
 use crate::error::{Error, Result};
-use crate::parallel::all_of;
+use crate::parallel::join_ordered;
 use crate::progress::{Progress, Unit};
 use crate::scan::plan::balanced::balanced;
 use crate::snapshot::Snapshot;
@@ -350,7 +350,7 @@ impl DistributedRowChange {
         let rows = [&rewritten, &changes].map(|files| files.iter().map(|file| file.rows).fold(0, u64::saturating_add));
         // These files are deleted again when dropped, unless the transaction takes them over.
         let written = WrittenFiles::of_others(&self.storage, rewritten, changes)?;
-        all_of(first.into_iter().map(|file| look_for(self.storage.clone(), file)), LOOKING).await?;
+        join_ordered(first.into_iter().map(|file| look_for(self.storage.clone(), file)), LOOKING).await?;
         let Self { mut found, groups, action, merging, begun_ms, planned_ms, .. } = self;
         let scan_ms = done.iter().map(|changed| changed.scan_ms).max().unwrap_or_default().max(0);
         let found_ms = planned_ms.saturating_add(scan_ms).min(clock());

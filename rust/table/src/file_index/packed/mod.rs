@@ -182,8 +182,8 @@ impl Packing {
             Kind::Floats(values) => Ok(Arc::new(Float64Array::new(values.unpack(rows).into(), self.nulls(rows)))),
             Kind::Strings(strings) => {
                 let found = match rows {
-                    Rows::Range { start, length } => strings.whole(start..start + length, length),
-                    Rows::Set(set) => strings.whole(set.set_indices(), rows.count()),
+                    Rows::Range { start, length } => strings.strings(start..start + length, length),
+                    Rows::Set(set) => strings.strings(set.set_indices(), rows.count()),
                 };
                 Ok(Arc::new(found.map_err(|_| Error::internal("strings were packed that cannot be read"))?))
             }

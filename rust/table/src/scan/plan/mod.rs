@@ -35,7 +35,7 @@ use crate::events::TARGET;
 use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::parallel::{all_of, blocking, in_parallel, parallelism};
+use crate::parallel::{blocking, join_ordered, parallelism, spawn_async};
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::check_types;
 use crate::scan::row_tracking;
@@ -336,9 +336,9 @@ async fn prune_unindexed_batches(
     let batches: Vec<AddBatch> = tail.live.iter().cloned().chain(inline).collect();
     let prune = |adds| {
         let (snapshot, pruning) = (snapshot.clone(), pruning.clone());
-        in_parallel(async move { prune_adds(adds, &pruning, snapshot.shape()) })
+        spawn_async(async move { prune_adds(adds, &pruning, snapshot.shape()) })
     };
-    all_of(batches.into_iter().map(prune), parallelism()).await
+    join_ordered(batches.into_iter().map(prune), parallelism()).await
 }
 
 pub(super) fn prune_adds(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
@@ -375,7 +375,7 @@ where
     T: Send + 'static,
     W: Future<Output = Result<T>> + Send + 'static,
 {
-    all_of(groups.map(in_parallel), parallelism()).await
+    join_ordered(groups.map(spawn_async), parallelism()).await
 }
 
 pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {

@@ -1,7 +1,7 @@
 //! Removes row groups that are not needed from a footer, before a large checkpoint's footer is decoded.
 //!
 //! The time to decode a footer grows with its row groups and columns, and in a checkpoint only few row groups have other
-//! actions than files. [`narrowed`] reads it once, without memory, and copies everything except the other row groups.
+//! actions than files. [`prune_row_groups`] reads it once, without memory, and copies everything except the other row groups.
 //!
 //! It uses the fields of Parquet's `FileMetaData`, and trusts none. The result is checked and decoded like any
 //! footer; a footer that it cannot read is left to the decoder. Proved by the tests below.
@@ -16,15 +16,15 @@ pub type Leaf<'l> = (&'l str, &'l str);
 
 /// The metadata with only the row groups in which one of `leaves` may have a value, by the counts of nulls; `None` if
 /// these are all, or if it cannot be decided.
-pub fn narrowed(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<Vec<u8>> {
+pub fn prune_row_groups(metadata: &[u8], leaves: &[Leaf<'_>]) -> Option<Vec<u8>> {
     let (list, groups) = needed_groups(metadata, leaves)?;
     let (before, after) = (metadata.get(..list.start)?, metadata.get(list.end..)?);
     let kept: Vec<&[u8]> = groups.into_iter().map(|group| metadata.get(group)).collect::<Option<_>>()?;
-    let mut narrow = before.to_vec();
-    list_header(&mut narrow, kept.len());
-    kept.into_iter().for_each(|group| narrow.extend_from_slice(group));
-    narrow.extend_from_slice(after);
-    (narrow.len() < metadata.len()).then_some(narrow)
+    let mut pruned = before.to_vec();
+    list_header(&mut pruned, kept.len());
+    kept.into_iter().for_each(|group| pruned.extend_from_slice(group));
+    pruned.extend_from_slice(after);
+    (pruned.len() < metadata.len()).then_some(pruned)
 }
 
 /// The byte range of the list of row groups, and the ranges of those that are needed.
@@ -93,7 +93,7 @@ fn is_needed(thrift: &mut Thrift<'_>, columns: &[usize]) -> Option<bool> {
                 let mut wanted = columns.iter().peekable();
                 for column in 0..usize::try_from(count).ok()? {
                     if wanted.next_if(|wanted| **wanted == column).is_some() {
-                        let nulls = inside(thrift, 3, |chunk| inside(chunk, 12, nulls))?.flatten().flatten();
+                        let nulls = read_nested(thrift, 3, |chunk| read_nested(chunk, 12, nulls))?.flatten().flatten();
                         fewest = fewest.zip(nulls).map(|(fewest, nulls)| fewest.min(nulls));
                     } else {
                         thrift.skip(STRUCT, MAX_VALUE_DEPTH)?;
@@ -108,7 +108,7 @@ fn is_needed(thrift: &mut Thrift<'_>, columns: &[usize]) -> Option<bool> {
 }
 
 /// Reads a struct, and returns the result of `read` for the struct in its field `of`, if it has that field.
-fn inside<'b, T>(
+fn read_nested<'b, T>(
     thrift: &mut Thrift<'b>,
     of: i64,
     read: impl FnOnce(&mut Thrift<'b>) -> Option<T>,
@@ -193,7 +193,7 @@ mod tests {
     }
 
     /// Where the pages of each row group begin, which no two have in common.
-    fn places(metadata: &ParquetMetaData) -> Vec<i64> {
+    fn page_offsets(metadata: &ParquetMetaData) -> Vec<i64> {
         metadata.row_groups().iter().map(|group| group.columns()[0].data_page_offset()).collect()
     }
 
@@ -203,15 +203,15 @@ mod tests {
             groups in prop::collection::vec(prop::array::uniform3(prop::bool::weighted(0.2)), 0..40),
         ) {
             let whole = footer(&groups, EnabledStatistics::Chunk);
-            let (kept, all) = (narrowed(&whole, &LEAVES), parse(&whole).unwrap());
-            let expected: Vec<i64> = places(&all).into_iter().zip(&groups).filter(|(_, [_, txn, protocol])| *txn || *protocol)
-                .map(|(place, _)| place).collect();
+            let (kept, all) = (prune_row_groups(&whole, &LEAVES), parse(&whole).unwrap());
+            let expected = page_offsets(&all).into_iter().zip(&groups).filter(|(_, [_, txn, protocol])| *txn || *protocol);
+            let expected: Vec<i64> = expected.map(|(offset, _)| offset).collect();
             match kept {
-                Some(narrow) => {
-                    let narrow = parse(&narrow).unwrap();
-                    prop_assert_eq!(places(&narrow), expected);
-                    prop_assert_eq!(narrow.file_metadata().schema_descr(), all.file_metadata().schema_descr());
-                    prop_assert_eq!(narrow.file_metadata().created_by(), all.file_metadata().created_by());
+                Some(pruned) => {
+                    let pruned = parse(&pruned).unwrap();
+                    prop_assert_eq!(page_offsets(&pruned), expected);
+                    prop_assert_eq!(pruned.file_metadata().schema_descr(), all.file_metadata().schema_descr());
+                    prop_assert_eq!(pruned.file_metadata().created_by(), all.file_metadata().created_by());
                 }
                 None => prop_assert_eq!(expected.len(), groups.len()),
             }
@@ -226,9 +226,9 @@ mod tests {
             if cut {
                 broken.truncate(at);
             }
-            if let Some(narrow) = narrowed(&broken, &LEAVES) {
-                prop_assert!(narrow.len() < broken.len());
-                let _ = parse(&narrow);
+            if let Some(pruned) = prune_row_groups(&broken, &LEAVES) {
+                prop_assert!(pruned.len() < broken.len());
+                let _ = parse(&pruned);
             }
         }
     }
@@ -236,13 +236,13 @@ mod tests {
     #[test]
     fn without_counts_of_nulls_all_row_groups_stay() {
         let whole = footer(&[[true, false, false], [false, true, false]], EnabledStatistics::None);
-        assert_eq!(narrowed(&whole, &LEAVES), None);
+        assert_eq!(prune_row_groups(&whole, &LEAVES), None);
     }
 
     #[test]
     fn what_no_column_has_needs_no_row_group() {
         let whole = footer(&[[true, true, true]; 20], EnabledStatistics::Chunk);
-        let narrow = narrowed(&whole, &[("add", "version"), ("metaData", "v")]).unwrap();
-        assert_eq!(places(&parse(&narrow).unwrap()), Vec::<i64>::new());
+        let pruned = prune_row_groups(&whole, &[("add", "version"), ("metaData", "v")]).unwrap();
+        assert_eq!(page_offsets(&parse(&pruned).unwrap()), Vec::<i64>::new());
     }
 }

@@ -20,9 +20,9 @@ use object_store::{CredentialProvider, Error as StoreError};
 use crate::config::settings::is_ascii;
 
 /// How long a service of the same machine may take, which would answer at once.
-pub(crate) const NEAR: Duration = Duration::from_millis(4500);
+pub(crate) const METADATA_SERVICE_TIMEOUT: Duration = Duration::from_millis(4500);
 /// How long a remote service may take, which somebody configured.
-pub(crate) const FAR: Duration = Duration::from_secs(30);
+pub(crate) const IDENTITY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// No provider had credentials.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl Sendable for GcpCredential {
 }
 
 /// Fetches credentials by `inner`, with these limits.
-pub(crate) struct Fetched<T> {
+pub(crate) struct FetchedCredentials<T> {
     pub(crate) inner: Arc<dyn CredentialProvider<Credential = T>>,
     pub(crate) within: Duration,
     /// Where credentials were searched, and what to do.
@@ -83,15 +83,15 @@ pub(crate) struct Fetched<T> {
 }
 
 /// Does not print the credentials.
-impl<T> fmt::Debug for Fetched<T> {
+impl<T> fmt::Debug for FetchedCredentials<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Fetched")
+        f.write_str("FetchedCredentials")
     }
 }
 
 type Found<'a, T> = Pin<Box<dyn Future<Output = object_store::Result<Arc<T>>> + Send + 'a>>;
 
-impl<T: Sendable + Send + Sync + 'static> CredentialProvider for Fetched<T> {
+impl<T: Sendable + Send + Sync + 'static> CredentialProvider for FetchedCredentials<T> {
     type Credential = T;
 
     fn get_credential<'life, 'found>(&'life self) -> Found<'found, T>

@@ -20,7 +20,7 @@ use crate::config::options::Options;
 use crate::events::TARGET;
 
 /// How many bytes of a failure's body are read.
-const LONGEST_BODY: usize = 16 * 1024;
+const MAX_BODY_BYTES: usize = 16 * 1024;
 
 /// A server's answer that it did not carry out a request.
 #[derive(Debug)]
@@ -192,10 +192,10 @@ fn redirected_to(response: &HttpResponse) -> Option<String> {
 /// The beginning of a failure's body: enough for a message.
 async fn beginning(body: HttpResponseBody) -> Bytes {
     let (mut pieces, mut read) = (body.bytes_stream(), Vec::new());
-    while read.len() < LONGEST_BODY
+    while read.len() < MAX_BODY_BYTES
         && let Some(Ok(piece)) = pieces.next().await
     {
-        read.extend_from_slice(piece.get(..piece.len().min(LONGEST_BODY - read.len())).unwrap_or_default());
+        read.extend_from_slice(piece.get(..piece.len().min(MAX_BODY_BYTES - read.len())).unwrap_or_default());
     }
     read.into()
 }

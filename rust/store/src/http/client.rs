@@ -18,7 +18,7 @@ use url::{Origin, Url};
 use crate::config::settings::duration;
 
 /// A longer chain of redirects counts as a loop.
-const MOST_REDIRECTS: usize = 10;
+const MAX_REDIRECTS: usize = 10;
 
 /// Which redirects are followed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ fn policy(redirects: Redirects) -> Policy {
     let follow = move |attempt: Attempt<'_>| {
         let is_same = attempt.previous().first().map(Url::origin) == Some(attempt.url().origin());
         match redirects {
-            _ if attempt.previous().len() > MOST_REDIRECTS => attempt.error("too many redirects"),
+            _ if attempt.previous().len() > MAX_REDIRECTS => attempt.error("too many redirects"),
             Redirects::SameServer if !is_same => attempt.stop(),
             _ => attempt.follow(),
         }
@@ -62,9 +62,9 @@ type Failure = Box<dyn std::error::Error + Send + Sync>;
 
 /// A builder with every setting that `object_store` has for a client.
 fn builder(options: &ClientOptions) -> Result<ClientBuilder, Failure> {
-    let text = |key| options.get_config_value(&key);
-    let is_set = |key| text(key).as_deref() == Some("true");
-    let span = |key| text(key).map(|value| duration(&value)).transpose();
+    let value = |key| options.get_config_value(&key);
+    let is_set = |key| value(key).as_deref() == Some("true");
+    let span = |key| value(key).map(|value| duration(&value)).transpose();
     let mut builder = ClientBuilder::new()
         .referer(false)
         // Responses must have the stored sizes.
@@ -72,12 +72,12 @@ fn builder(options: &ClientOptions) -> Result<ClientBuilder, Failure> {
         .no_brotli()
         .no_zstd()
         .no_deflate()
-        .user_agent(text(Key::UserAgent).unwrap_or_else(|| concat!("deltic/", env!("CARGO_PKG_VERSION")).to_owned()))
+        .user_agent(value(Key::UserAgent).unwrap_or_else(|| concat!("deltic/", env!("CARGO_PKG_VERSION")).to_owned()))
         .https_only(!is_set(Key::AllowHttp))
         .http2_keep_alive_while_idle(is_set(Key::Http2KeepAliveWhileIdle))
         .danger_accept_invalid_certs(is_set(Key::AllowInvalidCertificates));
-    if let Some(address) = text(Key::ProxyUrl) {
-        builder = through_proxy(builder, &address, text(Key::ProxyCaCertificate), text(Key::ProxyExcludes))?;
+    if let Some(address) = value(Key::ProxyUrl) {
+        builder = through_proxy(builder, &address, value(Key::ProxyCaCertificate), value(Key::ProxyExcludes))?;
     }
     if is_set(Key::NoSystemCertificates) {
         builder = builder.tls_certs_only([]);
@@ -95,10 +95,10 @@ fn builder(options: &ClientOptions) -> Result<ClientBuilder, Failure> {
             builder = set(builder, span);
         }
     }
-    if let Some(most) = number(text(Key::PoolMaxIdlePerHost))? {
+    if let Some(most) = number(value(Key::PoolMaxIdlePerHost))? {
         builder = builder.pool_max_idle_per_host(most);
     }
-    if let Some(size) = number::<u32>(text(Key::Http2MaxFrameSize))? {
+    if let Some(size) = number::<u32>(value(Key::Http2MaxFrameSize))? {
         builder = builder.http2_max_frame_size(size);
     }
     if is_set(Key::Http1Only) {

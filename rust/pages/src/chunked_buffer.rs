@@ -6,19 +6,19 @@ use bytes::Bytes;
 
 use crate::pool::Pool;
 
-/// The bytes of a piece, except the first.
-const PIECE_BYTES: usize = 256 * 1024;
+/// The bytes of a piece, except of the first.
+const CHUNK_BYTES: usize = 256 * 1024;
 /// The bytes of the first piece: most leaves have few bytes.
-const LEAST_BYTES: usize = 4 * 1024;
+const FIRST_CHUNK_BYTES: usize = 4 * 1024;
 
 /// A growing sequence of bytes.
-pub(crate) struct Pieces {
+pub(crate) struct ChunkedBuffer {
     pool: Arc<Pool>,
     pieces: Vec<Vec<u8>>,
     length: usize,
 }
 
-impl Pieces {
+impl ChunkedBuffer {
     /// An empty sequence.
     pub(crate) fn new(pool: &Arc<Pool>) -> Self {
         Self { pool: pool.clone(), pieces: Vec::new(), length: 0 }
@@ -50,8 +50,8 @@ impl Pieces {
     /// Adds an empty piece.
     fn grow(&mut self) {
         let mut bytes = match self.length {
-            small @ ..PIECE_BYTES => Vec::with_capacity(small.max(LEAST_BYTES)),
-            _ => self.pool.take(PIECE_BYTES),
+            small @ ..CHUNK_BYTES => Vec::with_capacity(small.max(FIRST_CHUNK_BYTES)),
+            _ => self.pool.take(CHUNK_BYTES),
         };
         bytes.clear();
         self.pieces.push(bytes);
@@ -61,7 +61,7 @@ impl Pieces {
     pub(crate) fn take(&mut self) -> impl Iterator<Item = Bytes> + use<> {
         self.length = 0;
         let pool = self.pool.clone();
-        std::mem::take(&mut self.pieces).into_iter().map(move |piece| pool.share(piece))
+        std::mem::take(&mut self.pieces).into_iter().map(move |piece| pool.shared_bytes(piece))
     }
 }
 
@@ -79,7 +79,7 @@ mod tests {
         fn what_is_pushed_is_taken(lengths in prop::collection::vec(0..300_000_usize, 0..12)) {
             let pool = Arc::new(Pool::default());
             for round in 0..2_u8 {
-                let mut pieces = Pieces::new(&pool);
+                let mut pieces = ChunkedBuffer::new(&pool);
                 let all: Vec<u8> = (0..lengths.iter().sum::<usize>()).map(|at| at as u8 ^ round).collect();
                 let mut rest = all.as_slice();
                 for length in &lengths {
@@ -97,11 +97,11 @@ mod tests {
     #[test]
     fn pieces_are_used_again() {
         let pool = Arc::new(Pool::default());
-        let mut pieces = Pieces::new(&pool);
-        pieces.push(&vec![1; 5 * PIECE_BYTES]);
+        let mut pieces = ChunkedBuffer::new(&pool);
+        pieces.push(&vec![1; 5 * CHUNK_BYTES]);
         let all: Vec<Bytes> = pieces.take().collect();
         assert!(pool.take(0).is_empty());
         drop(all);
-        assert!((0..4).all(|_| !pool.take(PIECE_BYTES).is_empty()));
+        assert!((0..4).all(|_| !pool.take(CHUNK_BYTES).is_empty()));
     }
 }
