@@ -12,7 +12,7 @@ use deltic_protocol::commit::AddedRows;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::Result;
-use crate::parallel::{in_parallel, worker_count};
+use crate::parallel::{spawn_async, worker_count};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{ReadSpec, task_of};
 use deltic_store::Storage;
@@ -35,7 +35,7 @@ pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> R
     let readers = added.predicates.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
     let mut searches = Vec::with_capacity(added.files.len() * readers.len());
     for file in &added.files {
-        searches.extend(readers.iter().map(|reader| in_parallel(has_match(reader.clone(), file.clone()))));
+        searches.extend(readers.iter().map(|reader| spawn_async(has_match(reader.clone(), file.clone()))));
     }
     let mut searched = stream::iter(searches).buffer_unordered(worker_count());
     while let Some(found) = searched.try_next().await? {
