@@ -59,7 +59,7 @@ Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIso
 """The isolation level of a transaction; see `docs/commit-protocol.md`."""
 Engine: TypeAlias = Literal["auto", "arrow", "native"]
 """The writer of data files in Spark: deltic's, which gets Arrow batches, or Spark's own."""
-Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
+Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"]
 """Parquet codecs that deltic can write."""
 Time: TypeAlias = datetime | date | str
 """A datetime (pandas' and numpy's too), a date (its midnight), or an ISO 8601 string. UTC by default."""

@@ -166,15 +166,7 @@ def _history(arguments: argparse.Namespace) -> int:
 def _plan(arguments: argparse.Namespace) -> int:
     plan = _snapshot(arguments).plan(filter=arguments.filter)
     if arguments.json:
-        _json(
-            {
-                "files_kept": plan.files_kept,
-                "files_total": plan.files_total,
-                "bytes_kept": plan.bytes_kept,
-                "bytes_total": plan.bytes_total,
-                "skipped": plan.skipped,
-            }
-        )
+        _json(plan.to_dict())
     else:
         print(f"reads    {plan.files_kept:,} of {counted(plan.files_total, 'file')}")
         print(f"         {size(plan.bytes_kept)} of {size(plan.bytes_total)}")
@@ -245,8 +237,7 @@ def _report(arguments: argparse.Namespace) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     found = _table(arguments).check(arguments.version, files=arguments.files)
     if arguments.json:
-        findings = [{"kind": f.kind, "message": f.message, "path": f.path} for f in found.findings]
-        _json({"version": found.version, "ok": found.ok, "findings": findings})
+        _json(found.to_dict())
     else:
         for finding in found.findings:
             _line(str(finding))
@@ -299,19 +290,10 @@ def _vacuum(arguments: argparse.Namespace) -> int:
         dry_run=arguments.dry_run,
         force=arguments.force,
     )
-    paths = [] if result.files is None else result.files["path"].to_pylist()
     if arguments.json:
-        fields = {
-            "retention_hours": result.retention.total_seconds() / 3600,
-            "dry_run": result.dry_run,
-            "files_seen": result.files_seen,
-            "files_deleted": result.files_deleted,
-            "bytes_deleted": result.bytes_deleted,
-            "nested_tables": list(result.nested_tables),
-        }
-        _json({**fields, "files": paths} if result.dry_run else fields)
+        _json(result.to_dict())
         return 0
-    for path in paths:
+    for path in [] if result.files is None else result.files["path"].to_pylist():
         _line(path)
     _line(str(result))
     for path in result.nested_tables:

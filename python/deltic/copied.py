@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from deltic import _deltic
 from deltic.arguments import (
@@ -190,7 +190,7 @@ class Copied:
             raise InvalidInputError("give a version or a timestamp, not both")
         options = {
             "deep": not flag(shallow, "shallow"),
-            "mode": one_of(mode, "mode", ("error", "replace", "update")),
+            "mode": one_of(mode, "mode", get_args(CloneMode)),
             "properties": {} if properties is None else properties_of(properties),
             "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -185,6 +185,16 @@ class Plan:
         1
         """
         return self._core.deletion_vectors()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts of files and bytes as a dict of JSON values; `explain` has more."""
+        return {
+            "files_kept": self.files_kept,
+            "files_total": self.files_total,
+            "bytes_kept": self.bytes_kept,
+            "bytes_total": self.bytes_total,
+            "skipped": self.skipped,
+        }
 
     def explain(self, files: bool = False) -> Explanation:
         """Explain what the query reads and why the rest is skipped; with `files` also for each live file, in memory.

@@ -81,6 +81,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         0 for none) of the log's columns stay in memory for the next plan.
         """
         self._core = _deltic.Table(location(uri), settings(storage_options), whole(cache_bytes, "cache_bytes"))
+        self._row_changes: Callable[[_deltic.Transaction], RowChanges] = lambda core: core
 
     @property
     def uri(self) -> str:
@@ -440,8 +441,12 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     def _begin(self, options: str) -> _deltic.Transaction:
         return _deltic.begin(self._core, options)
 
-    def _row_changes(self, core: _deltic.Transaction) -> RowChanges:
-        return core
+    def _with_row_changes(self, row_changes: Callable[[_deltic.Transaction], RowChanges]) -> Table:
+        """The same table, with the same connections, whose rows are changed in another way."""
+        table = Table.__new__(Table)
+        vars(table).update(vars(self))
+        table._row_changes = row_changes
+        return table
 
     def _previewed(self, step: Callable[[_deltic.Transaction], str]) -> Preview:
         core = _deltic.begin(self._core, "{}")

@@ -57,6 +57,14 @@ class VacuumResult:
         verb = "would be deleted" if self.dry_run else "deleted"
         return f"{self.files_deleted:,} of {counted(self.files_seen, 'file')} {verb} ({size(self.bytes_deleted)})"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a dict of JSON values; it has `files`, their paths, only in a dry run."""
+        fields = dict(vars(self))
+        files = fields.pop("files")
+        hours = fields.pop("retention").total_seconds() / 3600
+        found = {"retention_hours": hours, **fields, "nested_tables": list(self.nested_tables)}
+        return found if files is None else {**found, "files": files["path"].to_pylist()}
+
     def lines(self) -> list[tuple[str, str]]:
         """Names and values for display."""
         hours = self.retention.total_seconds() / 3600

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from deltic.arguments import (
     LEAST,
+    Mode,
+    PartitionOverwrite,
+    SchemaMode,
     byte_size,
     condition,
     flag,
@@ -28,14 +31,12 @@ from deltic.errors import InvalidInputError
 
 __all__ = ["checked", "core_options", "options_of"]
 
-MODES = ("append", "overwrite", "error", "ignore")
-
 Check = Callable[[Any, str], Any]
 
 
 def core_options(mode: object, options: Mapping[str, Any]) -> str:
     """The options of a write as JSON for the core. None means that an option is not given."""
-    return json.dumps({"mode": one_of(mode, "mode", MODES), **checked(options)})
+    return json.dumps({"mode": one_of(mode, "mode", get_args(Mode)), **checked(options)})
 
 
 def options_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -115,9 +116,9 @@ _FILES: dict[str, Check] = {
 }
 _TABLE: dict[str, Check] = {
     "partition_by": several,
-    "partition_overwrite": lambda value, argument: one_of(value, argument, ("static", "dynamic")),
+    "partition_overwrite": lambda value, argument: one_of(value, argument, get_args(PartitionOverwrite)),
     "replace_where": condition,
-    "schema_mode": lambda value, argument: one_of(value, argument, ("merge", "overwrite")),
+    "schema_mode": lambda value, argument: one_of(value, argument, get_args(SchemaMode)),
     "properties": lambda value, _argument: properties_of(value),
     "name": string,
     "description": string,

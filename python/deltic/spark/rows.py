@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.dml import Assigned, RowChanges
+from deltic.dml import Assigned
 from deltic.errors import DelticError
 from deltic.merge_builder import Merge
 from deltic.spark.location import checked_session, shared
@@ -143,20 +143,9 @@ class _OnExecutors:
         return done
 
 
-class _ExecutorTable(Table):
-    """A table whose rows are changed by executors."""
-
-    def __init__(self, spark: SparkSession, table: Table) -> None:
-        self._core = table._core
-        self._spark = spark
-
-    def _row_changes(self, core: _deltic.Transaction) -> RowChanges:
-        return _OnExecutors(core, self._spark, self.storage_options)
-
-
 def on_executors(spark: SparkSession, table: Table) -> Table:
     """The same table, whose `delete`, `update` and `merge` run on the executors of `spark`."""
-    return _ExecutorTable(spark, table)
+    return table._with_row_changes(lambda core: _OnExecutors(core, spark, table.storage_options))
 
 
 def delete(
