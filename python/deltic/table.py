@@ -103,15 +103,24 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         The latest version is opened once; later calls on this table read only newer commits, and another version with
         the same checkpoint shares its cached columns.
 
-        `timestamp` is a datetime, a date or an ISO 8601 string; without an offset it is UTC. The time of a commit is
-        its in-commit timestamp, if the table has them enabled, otherwise the modification time of its file
-        (PROTOCOL.md: "In-Commit Timestamps"). A time after the newest commit means the latest version; one before the
-        first commit raises `VersionNotFoundError`.
+        Arguments:
+            version: A version, from 0.
+            timestamp: A datetime, a date or an ISO 8601 string; without an offset it is UTC. The time of a commit is
+                its in-commit timestamp, if the table has them enabled, otherwise the modification time of its file
+                (PROTOCOL.md: "In-Commit Timestamps"). A time after the newest commit means the latest version; one
+                before the first commit raises `VersionNotFoundError`.
 
         Raises `TableNotFoundError` if there is no table, `VersionNotFoundError` if it has no such version (any more),
         `InvalidInputError` if both arguments are given, `CorruptTableError` for a damaged log, and
         `UnsupportedFeatureError`, naming them, if the table needs reader features that deltic does not have
         (PROTOCOL.md: "Reader Requirements").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/planets")
+        >>> commits = [deltic.write(table, pa.table({"name": [name]})) for name in ("Venus", "Mars")]
+        >>> table.snapshot().version, table.snapshot(0).num_files, table.snapshot(timestamp="2100-01-01").version
+        (1, 1, 1)
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
@@ -143,11 +152,28 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         return self.snapshot().scan(columns, filter)
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
-        """Find which files of the latest version a query must read; the arguments are those of `scan`."""
+        """Find which files of the latest version a query must read.
+
+        Arguments:
+            columns: Top-level columns to return, in order; None for all.
+            filter: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar.
+
+        Raises what `scan` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7, 8], "carrier": ["UA", "B6"]}), partition_by=["month"])
+        >>> table.plan(filter="month = 7")  # doctest: +ELLIPSIS
+        Plan(files=1/2, bytes=..., skipped={'partition': 1, 'statistics': 0})
+        """
         return self.snapshot().plan(columns, filter)
 
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
-        """Stream the data files of the latest version that may hold rows matching `filter`: see `Snapshot.files`."""
+        """Stream the data files of the latest version that may hold rows matching `filter`: see `Snapshot.files`.
+
+        Raises what `scan` raises.
+        """
         return self.snapshot().files(filter)
 
     def changes(
@@ -159,10 +185,14 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Changes:
         """Read the rows that the commits from `start` to `end` changed, both included: the change data feed.
 
-        `start` (default 0) and `end` (default the latest): versions, or times as in `snapshot`; an end in the future
-        means the latest version. Rows have the schema of the last version and three more columns: `_change_type`
-        (string: insert, delete, update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp`
-        (timestamp). `columns`: those to return; `filter`: as in `Snapshot.plan`, over all these columns.
+        Rows have the schema of the last version and three more columns: `_change_type` (string: insert, delete,
+        update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp` (timestamp).
+
+        Arguments:
+            start: The first version, by default 0, or a time as in `snapshot`.
+            end: The last version, by default the latest, or a time; one in the future means the latest version.
+            columns: Columns to return, in order; None for all.
+            filter: SQL as in `Snapshot.plan`, over all these columns.
 
         Raises `VersionNotFoundError` if there is no such version or its commit is no longer in the log,
         `InvalidInputError` if the range ends before it starts, if `delta.enableChangeDataFeed` was not true in all of
@@ -186,20 +216,44 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
 
-        At most `limit` of them, each with one read of the log. `timestamp` is the time by which `snapshot` finds the
-        version. Commits that log cleanup removed are missing (PROTOCOL.md: "Commit Provenance Information").
+        `timestamp` is the time by which `snapshot` finds the version. Commits that log cleanup removed are missing
+        (PROTOCOL.md: "Commit Provenance Information").
+
+        Arguments:
+            limit: The most commits to return, each with one read of the log; None for all.
+
+        Raises `TableNotFoundError` if there is no table, and `CorruptTableError` for a damaged log.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> _ = table.delete("item = 'nut'")
+        >>> [(entry["version"], entry["operation"]) for entry in table.history(limit=2)]
+        [(1, 'DELETE'), (0, 'CREATE TABLE AS SELECT')]
         """
         return History(dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit")))
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
-        """Compare the redundant records of the latest or a given version, and return the differences.
+        """Compare the redundant records of a version, and return the differences.
 
         It compares the version's checksum file with the replayed log, `_last_checkpoint` with the existing checkpoints,
-        and the checkpoint in use with the commits before it, if they are still in the log. With `files`, it also checks
-        that every live data file and deletion vector file exists with its size, with one request for each file. An
-        incomplete multi-part checkpoint is reported too. Nothing is repaired or written.
+        and the checkpoint in use with the commits before it, if they are still in the log. An incomplete multi-part
+        checkpoint is reported too. Nothing is repaired or written.
+
+        Arguments:
+            version: A version, by default the latest.
+            files: True also checks that every live data file and deletion vector file exists with its size, with one
+                request for each file.
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> table.check(files=True)
+        Check(version=0, ok=True)
         """
         return Check.parse(self._core.check(whole(version, "version"), flag(files, "files")))
 
@@ -216,15 +270,22 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Transaction:
         """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
 
-        `operation`: its name in the history. `isolation`: "Serializable", "WriteSerializable" or "SnapshotIsolation"
-        instead of the table's `delta.isolationLevel`. `user_metadata`: a string, or a mapping to be stored as JSON, for
-        the commit's `userMetadata`. `app_id` and `app_version`: an application's transaction, which must be committed
-        only once; if the table has it or a later one already, nothing is written (`Transaction.replayed`); pass both or
-        neither. `max_attempts`: how often to try if other writers commit first; by default 10,000 times, and for at
-        most a quarter of an hour. `commit_empty`: commit even if nothing was changed.
+        Arguments:
+            operation: Its name in the history.
+            isolation: `"Serializable"`, `"WriteSerializable"` or `"SnapshotIsolation"`; by default the table's
+                `delta.isolationLevel`. See `docs/commit-protocol.md`.
+            user_metadata: The commit's `userMetadata`: a string, or a mapping to be stored as JSON.
+            app_id: With `app_version`, an application's transaction, which must be committed only once: if the table
+                has it or a later one already, nothing is written (`Transaction.replayed`). Pass both or neither.
+            app_version: The number of the application's transaction.
+            max_attempts: How often to try if other writers commit first; by default 10,000 times, and for at most a
+                quarter of an hour.
+            commit_empty: True commits even if nothing was changed.
+            commit_info: More members of the commit's `commitInfo`, as in `deltic.write`.
 
-        The beginning of the block raises `TableNotFoundError` if there is no table, and `UnsupportedFeatureError` if it
-        has features that deltic does not write.
+        The beginning of the block raises `InvalidInputError` for an unknown isolation level, `TableNotFoundError` if
+        there is no table, and `UnsupportedFeatureError` if it has features that deltic does not write. `Transaction`
+        has the errors of the end.
         """
         options = {
             "operation": string(operation, "operation"),
@@ -253,8 +314,9 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Commit:
         """Delete the rows that make `where` TRUE, or all rows without it, as one commit.
 
-        `where`: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar. The other
-        arguments are those of `transaction`.
+        Arguments:
+            where: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar.
+            isolation, user_metadata, app_id, app_version, max_attempts: See `transaction`.
 
         Files that cannot have a matching row are skipped, and files whose partition values or statistics prove that
         every row matches are removed without being read. In the others the rows are marked in deletion vectors, if
@@ -313,9 +375,12 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Commit:
         """Set columns of the rows that make `where` TRUE, or of all rows without it, as one commit.
 
-        `set`: columns and their new values. A string is SQL over the old row (`docs/expressions.md` has the grammar); a
-        value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; if the struct
-        was NULL, it no longer is. `where` and the other arguments are those of `delete`.
+        Arguments:
+            set: Columns and their new values. A string is SQL over the old row (`docs/expressions.md` has the grammar);
+                a value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; if the
+                struct was NULL, it no longer is.
+            where: SQL such as `"month = 7"`, as for `delete`.
+            isolation, user_metadata, app_id, app_version, max_attempts: See `transaction`.
 
         Values are converted as in Spark (ANSI): numbers to numbers, dates and timestamps to each other, anything to a
         string. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as a
@@ -378,14 +443,18 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Merge[Commit]:
         """Begin a merge of rows into the table: `Merge` has the methods that add clauses, and `execute`.
 
-        `source`: anything that `deltic.write` takes. It is read once, when the merge is executed or previewed. `on`:
-        SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing there, and with `<=>`
-        it equals NULL. `source_alias` and `target_alias`: the names of the sides in SQL. `memory_limit`: the most bytes
-        of the source's rows in memory, or a string such as `"1 GB"`; 512 MiB by default, at least 1 MiB. Further rows
-        are written to a temporary file (in `TMPDIR`), which is mapped into memory: its pages are in the system's cache,
-        which the system can free for other programs. A pyarrow table whose columns have a table's types is not copied.
-        The source's keys and the positions of changed rows are in memory, too. The other arguments are those of
-        `transaction`.
+        Arguments:
+            source: Anything that `deltic.write` takes. It is read once, when the merge is executed or previewed.
+            on: SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing there, and
+                with `<=>` it equals NULL.
+            source_alias: The name of the source in SQL.
+            target_alias: The name of the table in SQL.
+            memory_limit: The most bytes of the source's rows in memory, or a string such as `"1 GB"`; 512 MiB by
+                default, at least 1 MiB. Further rows are written to a temporary file (in `TMPDIR`), which is mapped
+                into memory: its pages are in the system's cache, which the system can free for other programs. A
+                pyarrow table whose columns have a table's types is not copied. The source's keys and the positions of
+                changed rows are in memory, too.
+            isolation, user_metadata, app_id, app_version, max_attempts: See `transaction`.
 
         Equalities between the two sides are joined by a hash table of the source; without any, every row is compared
         with every row. Files that the keys of the source, partition values and statistics rule out are not read, unless
@@ -394,6 +463,8 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         The commit's `metrics` have delta-spark's names, such as `numTargetRowsInserted`, `numTargetRowsUpdated` and
         `numTargetRowsDeleted`. If no row is changed or inserted, nothing is committed.
+
+        Raises `InvalidInputError` for arguments of a wrong type. Other errors are those of `Merge.execute`.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -424,9 +495,16 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         return Merge(source, on, (source_alias, target_alias), known, (execute, preview), memory_limit)
 
     def remembers(self) -> bool:
-        """Whether this object remembers the state after its last commit.
+        """Whether this object remembers the state after its last commit; for tests and measurements.
 
         The next transaction uses it, without requests to the store, if it begins within a minute and has no `app_id`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> table.remembers()
+        True
         """
         return self._core.remembers()
 
@@ -435,6 +513,12 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         `lists`, `gets`, `heads`, `puts` and `deletes` are requests, `bytes_read` and `bytes_written` bytes. Requests to
         DynamoDB are not counted.
+
+        >>> import tempfile
+        >>> import deltic
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> table.request_counts()["lists"], table.exists(), table.request_counts()["lists"]
+        (0, False, 1)
         """
         return self._core.request_counts()
 
