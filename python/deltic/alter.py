@@ -209,22 +209,44 @@ class Alterable(Generic[Done]):
         return self._alter("add_columns", columns_of(fields, "fields"), after=optional_string(after, "after"))
 
     def rename_column(self, old: str, new: str) -> Done:
-        """Rename a column; `old` is its path, `new` its name, or its path with the new name.
+        """Rename a column. Data files keep the old name.
 
-        Data files keep the old name. This needs column mapping:
-        `set_properties({"delta.columnMapping.mode": "name"})`.
+        This needs column mapping: `set_properties({"delta.columnMapping.mode": "name"})`.
+
+        Arguments:
+            old: The path of the column, such as `"address.city"`.
+            new: Its new name, or its path with the new name.
 
         Raises `InvalidInputError` without column mapping, for a column that does not exist or whose new name is taken,
         and for one that a constraint or a generated column uses (PROTOCOL.md: "Column Mapping").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/trips")
+        >>> _ = deltic.write(table, pa.table({"km": [5]}), properties={"delta.columnMapping.mode": "name"})
+        >>> _ = table.rename_column("km", "distance")
+        >>> table.scan().to_arrow().to_pylist()
+        [{'distance': 5}]
         """
         return self._alter("rename_column", column=string(old, "old"), name=string(new, "new"))
 
     def drop_columns(self, names: str | Sequence[str]) -> Done:
-        """Drop columns, by their paths. Data files keep the values, which are no longer read.
+        """Drop columns. Data files keep the values, which are no longer read; `Table.purge` removes them.
+
+        Arguments:
+            names: The path of a column, such as `"address.city"`, or several in a list.
 
         Raises `InvalidInputError` without column mapping (see `rename_column`), for a column that does not exist, the
         last one of a struct or the table, and one by which the table is partitioned or clustered or that a constraint
         or a generated column uses.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/trips")
+        >>> _ = deltic.write(table, pa.table({"id": [1], "km": [5]}), properties={"delta.columnMapping.mode": "name"})
+        >>> _ = table.drop_columns(["km"])
+        >>> table.snapshot().schema.names
+        ['id']
         """
         return self._alter("drop_columns", names=several(names, "names"))
 
@@ -277,12 +299,22 @@ class Alterable(Generic[Done]):
     def replace_columns(self, schema: Any) -> Done:
         """Make these the table's columns, in this order, if the existing files allow it.
 
-        `schema`: a `pyarrow.Schema` or anything with `__arrow_c_schema__`. Existing columns keep their comments and
-        other metadata unless the schema has others; they may become nullable, or wider as in `alter_column`. New ones
-        must be nullable. With column mapping, columns that are not in the schema are dropped; dropping and adding at
-        once is refused, since a rename may be meant.
+        Arguments:
+            schema: A `pyarrow.Schema` or anything with `__arrow_c_schema__`. Existing columns keep their comments and
+                other metadata unless the schema has others; they may become nullable, or wider as in `alter_column`.
+                New ones must be nullable. With column mapping, columns that are not in the schema are dropped; dropping
+                and adding at once is refused, since a rename may be meant.
 
         Raises `InvalidInputError` for anything else, naming the column.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/trips")
+        >>> _ = deltic.write(table, pa.table({"id": [1], "km": [5]}))
+        >>> schema = table.snapshot().schema
+        >>> _ = table.replace_columns(pa.schema([schema.field("km"), schema.field("id"), ("day", pa.date32())]))
+        >>> table.snapshot().schema.names
+        ['km', 'id', 'day']
         """
         return self._alter("replace_columns", columns_of(schema, "schema"))
 
@@ -306,7 +338,21 @@ class Alterable(Generic[Done]):
         return self._alter("set_properties", properties=properties_of(properties))
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
-        """Remove table properties. Raises `InvalidInputError` for one that is not set, or that only writers set."""
+        """Remove table properties.
+
+        Arguments:
+            names: The name of a property, or several in a list.
+
+        Raises `InvalidInputError` for one that is not set, or that only writers set.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/sales")
+        >>> _ = deltic.create(table, pa.schema([("amount", pa.int64())]), properties={"owner": "billing"})
+        >>> _ = table.unset_properties("owner")
+        >>> table.snapshot().properties
+        {}
+        """
         return self._alter("unset_properties", names=several(names, "names"))
 
     def compact_automatically(self, enabled: bool = True) -> Done:
@@ -316,6 +362,11 @@ class Alterable(Generic[Done]):
         ones included, when a write leaves many of them there. This is a commit of its own after the write, and cannot
         make the write fail: see `Commit.compaction` and `docs/maintenance.md`. False also sets `delta.autoOptimize`,
         the old name of the property, to false.
+
+        Arguments:
+            enabled: Whether it is on.
+
+        Raises the errors of `set_properties`.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -331,11 +382,32 @@ class Alterable(Generic[Done]):
         return self.set_properties(properties if chosen else {**properties, "delta.autoOptimize": "false"})
 
     def set_name(self, name: str | None) -> Done:
-        """Set the table's name; None removes it."""
+        """Set the table's name, which is information only.
+
+        Arguments:
+            name: The name; None removes it.
+
+        Raises `InvalidInputError` for another type than a string.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/sales")
+        >>> _ = deltic.create(table, pa.schema([("amount", pa.int64())]))
+        >>> _ = table.set_name("sales")
+        >>> _ = table.set_description("What was sold")
+        >>> table.detail().name, table.detail().description
+        ('sales', 'What was sold')
+        """
         return self._alter("set_name", name=optional_string(name, "name"))
 
     def set_description(self, description: str | None) -> Done:
-        """Set the table's description; None removes it."""
+        """Set the table's description, which is information only; `set_name` has an example.
+
+        Arguments:
+            description: The description; None removes it.
+
+        Raises `InvalidInputError` for another type than a string.
+        """
         return self._alter("set_description", description=optional_string(description, "description"))
 
     def add_constraint(self, name: str, expression: str) -> Done:
@@ -366,7 +438,22 @@ class Alterable(Generic[Done]):
         return self._step(lambda core: core.add_constraint(name, expression))
 
     def drop_constraint(self, name: str) -> Done:
-        """Drop a constraint. Raises `InvalidInputError` for an unknown one, and names those of the table."""
+        """Drop a CHECK constraint.
+
+        Arguments:
+            name: Its name, case-insensitive.
+
+        Raises `InvalidInputError` for an unknown one, and names those of the table.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> schema = pa.schema([("amount", pa.int64())])
+        >>> _ = deltic.create(table, schema, constraints={"positive": "amount > 0"})
+        >>> _ = table.drop_constraint("positive")
+        >>> table.detail().properties
+        {}
+        """
         return self._alter("drop_constraint", name=string(name, "name"))
 
     def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
@@ -390,10 +477,21 @@ class Alterable(Generic[Done]):
         return self._alter("cluster_by", columns=[] if columns is None else several(columns, "columns"))
 
     def add_feature(self, name: str) -> Done:
-        """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
+        """Add a feature to the table's protocol (PROTOCOL.md: "Table Features").
+
+        Arguments:
+            name: The feature, such as `"domainMetadata"`.
 
         Raises `InvalidInputError` for an unknown feature or one that needs another first, `UnsupportedFeatureError` for
         one that deltic does not support.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.create(table, pa.schema([("amount", pa.int64())]))
+        >>> _ = table.add_feature("domainMetadata")
+        >>> "domainMetadata" in table.detail().table_features
+        True
         """
         feature = string(name, "name")
         return self._step(lambda core: core.add_feature(feature))

@@ -29,6 +29,9 @@ Assigned: TypeAlias = str | Literal
 def lit(value: Any) -> Literal:
     """A value (not SQL) for `Table.update` and `Table.merge`: anything that pyarrow can put into an array.
 
+    The functions that take it raise `InvalidInputError` for a value that Arrow does not have, or that does not fit its
+    column.
+
     >>> import deltic
     >>> deltic.lit("nut")
     Literal(value='nut')

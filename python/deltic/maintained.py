@@ -29,7 +29,20 @@ class Maintained:
     _core: _deltic.Table
 
     def checkpoint(self) -> int:
-        """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
+        """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints").
+
+        Commits by deltic write one every `delta.checkpointInterval` versions.
+
+        Raises the errors of `snapshot`, `UnsupportedFeatureError` if the table has features that deltic does not write,
+        and `StorageError` if the store fails.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> commits = [deltic.write(table, pa.table({"id": [id]})) for id in (1, 2)]
+        >>> table.checkpoint()
+        1
+        """
         with operation("checkpoint", self._core.uri) as span:
             return span.record(self._core.checkpoint())
 
@@ -37,7 +50,7 @@ class Maintained:
         """Write the checksum of the latest version, if it has none, and return that version.
 
         A commit by deltic writes its checksum if the version before has one. This method starts anew by counting all
-        files (PROTOCOL.md: "Version Checksum File").
+        files (PROTOCOL.md: "Version Checksum File"). Raises what `checkpoint` raises.
         """
         return self._core.write_checksum()
 
@@ -46,18 +59,29 @@ class Maintained:
 
         Only files that a checkpoint replaces are deleted: versions before it can no longer be read, all others can.
         Commits by deltic also do this now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
-        "Metadata Cleanup").
+        "Metadata Cleanup"). Raises what `checkpoint` raises.
         """
         return self._core.clean_log()
 
     def compact_log(self, start: int | None = None, end: int | None = None) -> str:
         """Write a log compaction, one file for the commits `start` to `end`, and return its path below the table.
 
-        By default these are the commit after the last checkpoint and the newest. Readers that support compactions read
-        that file instead of the commits, which are kept; the table is the same. An existing compaction is not replaced
-        (PROTOCOL.md: "Log Compaction Files").
+        Readers that support compactions read that file instead of the commits, which are kept; the table is the same.
+        An existing compaction is not replaced (PROTOCOL.md: "Log Compaction Files").
 
-        Raises `InvalidInputError` for fewer than two commits, or if one of them is no longer in the log.
+        Arguments:
+            start: The first version, by default the one after the last checkpoint.
+            end: The last version, by default the newest.
+
+        Raises `InvalidInputError` for fewer than two commits, or if one of them is no longer in the log, and what
+        `checkpoint` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> commits = [deltic.write(table, pa.table({"id": [id]})) for id in (1, 2)]
+        >>> table.compact_log()
+        '_delta_log/00000000000000000000.00000000000000000001.compacted.json'
         """
         return self._core.compact_log(whole(start, "start"), whole(end, "end"))
 
@@ -331,8 +355,20 @@ class Maintained:
         still usable; call this again to go on. For a new table the property alone is enough (PROTOCOL.md: "Row
         Tracking").
 
+        Arguments:
+            max_attempts: How often to try each commit if other writers commit first, as in `transaction`.
+
         Raises `InvalidInputError` if a file's statistics do not have its number of rows, or the table has suspended row
         tracking (`delta.rowTrackingSuspended`), and the errors of commits.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.write(table, pa.table({"id": [1]}))
+        >>> table.enable_row_tracking()
+        3
+        >>> table.scan(["id", "_metadata.row_id"]).to_arrow().to_pylist()
+        [{'id': 1, '_metadata.row_id': 0}]
         """
         attempts = whole(max_attempts, "max_attempts", 1)
         version, _files = _deltic.enable_row_tracking(self._core, attempts)

@@ -316,7 +316,11 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         Arguments:
             where: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar.
-            isolation, user_metadata, app_id, app_version, max_attempts: See `transaction`.
+            isolation: As for `transaction`, which describes the arguments below too.
+            user_metadata: The commit's `userMetadata`.
+            app_id: With `app_version`, an application's transaction, which must be committed only once.
+            app_version: The number of the application's transaction.
+            max_attempts: How often to try if other writers commit first.
 
         Files that cannot have a matching row are skipped, and files whose partition values or statistics prove that
         every row matches are removed without being read. In the others the rows are marked in deletion vectors, if
@@ -380,7 +384,11 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
                 a value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; if the
                 struct was NULL, it no longer is.
             where: SQL such as `"month = 7"`, as for `delete`.
-            isolation, user_metadata, app_id, app_version, max_attempts: See `transaction`.
+            isolation: As for `transaction`, which describes the arguments below too.
+            user_metadata: The commit's `userMetadata`.
+            app_id: With `app_version`, an application's transaction, which must be committed only once.
+            app_version: The number of the application's transaction.
+            max_attempts: How often to try if other writers commit first.
 
         Values are converted as in Spark (ANSI): numbers to numbers, dates and timestamps to each other, anything to a
         string. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as a
@@ -454,7 +462,11 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
                 into memory: its pages are in the system's cache, which the system can free for other programs. A
                 pyarrow table whose columns have a table's types is not copied. The source's keys and the positions of
                 changed rows are in memory, too.
-            isolation, user_metadata, app_id, app_version, max_attempts: See `transaction`.
+            isolation: As for `transaction`, which describes the arguments below too.
+            user_metadata: The commit's `userMetadata`.
+            app_id: With `app_version`, an application's transaction, which must be committed only once.
+            app_version: The number of the application's transaction.
+            max_attempts: How often to try if other writers commit first.
 
         Equalities between the two sides are joined by a hash table of the source; without any, every row is compared
         with every row. Files that the keys of the source, partition values and statistics rule out are not read, unless
