@@ -27,7 +27,7 @@ from deltic.errors import (
 from deltic.table import Table, opened
 from deltic.telemetry import operation
 from deltic.transaction import Commit
-from deltic.write_options import checked, core_options, options_of
+from deltic.write_options import checked, core_options
 
 __all__ = ["Commit", "create", "write"]
 
@@ -233,7 +233,29 @@ def write(
     >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
     '{"job": "nightly"}'
     """
-    chosen = core_options(mode, options_of(locals()))
+    options = {
+        "partition_by": partition_by,
+        "replace_where": replace_where,
+        "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
+        "data_change": data_change,
+        "sort_by": sort_by,
+        "target_file_size": target_file_size,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "column_options": column_options,
+        "memory_limit": memory_limit,
+        "properties": properties,
+        "name": name,
+        "description": description,
+        "user_metadata": user_metadata,
+        "commit_info": commit_info,
+        "app_id": app_id,
+        "app_version": app_version,
+    }
+    chosen = core_options(mode, options)
     attempts = whole(max_attempts, "max_attempts", 1)
     table = opened(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))

@@ -29,7 +29,7 @@ from deltic.arguments import (
 )
 from deltic.errors import InvalidInputError
 
-__all__ = ["checked", "core_options", "options_of"]
+__all__ = ["checked", "core_options"]
 
 Check = Callable[[Any, str], Any]
 
@@ -37,11 +37,6 @@ Check = Callable[[Any, str], Any]
 def core_options(mode: object, options: Mapping[str, Any]) -> str:
     """The options of a write as JSON for the core. None means that an option is not given."""
     return json.dumps({"mode": one_of(mode, "mode", get_args(Mode)), **checked(options)})
-
-
-def options_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a write, from the arguments of a function: its `locals()` at the beginning."""
-    return {name: arguments[name] for name in ("data_change", *_TABLE, *_FILES)}
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from deltic.spark.options import location, read_arguments, storage_options, writ
 from deltic.spark.read import group_count, log_plan
 from deltic.spark.schema import fit, nullable, resolve
 from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
-from deltic.spark.write import discard, engine_named, write_batches
+from deltic.spark.write import discard, engine_and_reason, write_batches
 from deltic.table import Table
 from deltic.write import commit
 from deltic.write_options import core_options
@@ -142,7 +142,7 @@ class DelticDataSource(DataSource):
                 "option 'optimizeWrite' needs deltic.spark.install(spark), for Spark lets no Python data source choose "
                 "how rows are divided among tasks: install it, or repartition the DataFrame"
             )
-        if engine_named(arguments.pop("engine", "auto"), "option 'engine'")[0] == "native":
+        if engine_and_reason(arguments.pop("engine", "auto"), "option 'engine'")[0] == "native":
             raise InvalidInputError(
                 "option 'engine' = 'native' needs deltic.spark.install(spark), for Spark hands the rows to a Python "
                 "data source and not to its own writer: install it, or use deltic.spark.write(df, uri, engine='native')"
