@@ -1,7 +1,7 @@
 """Changes of a table that change no rows: columns, properties, name, description.
 
-They are methods of `Alterable`. On a `Table` each makes a commit, on a `Transaction` a step of one commit. Columns are
-named by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with
+They are methods of `AlterMethods`. On a `Table` each makes a commit, on a `Transaction` a step of one commit. Columns
+are named by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with
 back-ticks around names that have dots or commas. PROTOCOL.md: "Change Metadata", "Column Mapping", "Type Widening".
 """
 
@@ -19,7 +19,7 @@ from deltic.arguments import flag, optional_string, properties_of, several, stri
 from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
 
-__all__ = ["Alterable", "field"]
+__all__ = ["AlterMethods", "field"]
 
 Done = TypeVar("Done", covariant=True)
 """What a method returns."""
@@ -175,7 +175,7 @@ def _position(position: object) -> str | None:
     raise InvalidInputError('position must be "first" or "after x"')
 
 
-class Alterable(Generic[Done]):
+class AlterMethods(Generic[Done]):
     """The methods of `Table` and `Transaction` that change the table and no rows."""
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> Done:

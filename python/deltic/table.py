@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import Alterable
+from deltic.alter import AlterMethods
 from deltic.arguments import (
     Isolation,
     Time,
@@ -31,24 +31,24 @@ from deltic.arguments import (
 )
 from deltic.check import Check
 from deltic.commit_history import History
-from deltic.copied import Copied
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, RowChanges, assignments
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
-from deltic.inspected import Inspected
-from deltic.maintained import Maintained
 from deltic.merge_builder import Merge, MergeStep, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
+from deltic.table_copies import CopyMethods
+from deltic.table_inspection import InspectionMethods
+from deltic.table_maintenance import MaintenanceMethods
 from deltic.telemetry import operation
 from deltic.transaction import Commit, Transaction
 
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Inspected, Maintained, Copied):
+class Table(AlterMethods[Commit], InspectionMethods, MaintenanceMethods, CopyMethods):
     """A Delta table's location and the configuration of its store. Only methods do I/O, not the constructor.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the

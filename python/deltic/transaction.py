@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import Alterable, columns_of
+from deltic.alter import AlterMethods, columns_of
 from deltic.arguments import condition, names, optional_string, properties_of, string
 from deltic.data import stream
 from deltic.detail import Detail
@@ -103,7 +103,7 @@ class TransactionScan(TableRows):
         return self.num_files
 
 
-class Transaction(Alterable[None]):
+class Transaction(AlterMethods[None]):
     """Reads, appends and changes that become one commit when the `with` block ends. Made by `Table.transaction`.
 
     An exception inside the block abandons the transaction: nothing is committed, and the files it wrote are deleted. So

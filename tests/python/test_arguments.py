@@ -20,7 +20,7 @@ import pytest
 
 import deltic
 from deltic import arguments
-from deltic.copied import CloneMode
+from deltic.table_copies import CloneMode
 from deltic.vacuum_result import VacuumMode
 from deltic.write import CreateMode
 

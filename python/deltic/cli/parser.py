@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deltic.cli import change, read
 from deltic.cli.arguments import column_type, names, setting, version_or_time
+from deltic.cli.change import clone, convert, manifests, optimize, purge, repair, restore, vacuum
+from deltic.cli.read import check, diff, files, history, layout, plan, report, show
 from deltic.file_layout import SMALL_FILE
 
 __all__ = ["command_parser"]
@@ -179,31 +180,31 @@ def _clone(parser: argparse.ArgumentParser) -> None:
 
 
 _COMMANDS = (
-    _Command("show", read.show, "version, protocol, properties and schema", _add_timestamp, has_version=True),
-    _Command("files", read.files, "sizes and paths of the data files", _files, has_version=True),
-    _Command("history", read.history, "the commits, newest first", _history),
-    _Command("plan", read.plan, "what a query would read, and what it skips", _plan, has_version=True),
-    _Command("layout", read.layout, "layout of the files: sizes, what queries skip, partitions", _layout),
-    _Command("diff", read.diff, "the differences of two versions", _diff),
-    _Command("report", read.report, "write an HTML page about the table", _report),
+    _Command("show", show, "version, protocol, properties and schema", _add_timestamp, has_version=True),
+    _Command("files", files, "sizes and paths of the data files", _files, has_version=True),
+    _Command("history", history, "the commits, newest first", _history),
+    _Command("plan", plan, "what a query would read, and what it skips", _plan, has_version=True),
+    _Command("layout", layout, "layout of the files: sizes, what queries skip, partitions", _layout),
+    _Command("diff", diff, "the differences of two versions", _diff),
+    _Command("report", report, "write an HTML page about the table", _report),
     _Command(
         "check",
-        read.check,
+        check,
         "compare facts that the table has twice; exit code 1 if they differ",
         _check,
         has_version=True,
     ),
-    _Command("manifests", change.manifests, "write symlink manifests, for engines that cannot read Delta", _manifests),
-    _Command("optimize", change.optimize, "rewrite files: fewer, or in an order by which queries skip more", _optimize),
-    _Command("purge", change.purge, "rewrite files without deleted rows and dropped columns", _purge),
+    _Command("manifests", manifests, "write symlink manifests, for engines that cannot read Delta", _manifests),
+    _Command("optimize", optimize, "rewrite files: fewer, or in an order by which queries skip more", _optimize),
+    _Command("purge", purge, "rewrite files without deleted rows and dropped columns", _purge),
     _Command(
         "repair",
-        change.repair,
+        repair,
         "repair the log, and remove missing files from the table; exit code 1 if a fault is left",
         _add_dry_run,
     ),
-    _Command("vacuum", change.vacuum, "delete files that no version within the retention needs", _vacuum),
-    _Command("convert", change.convert, "make a table of a folder of Parquet files, or of an Iceberg table", _convert),
-    _Command("restore", change.restore, "restore the table to an older version", _restore),
-    _Command("clone", change.clone, "make another table a copy of this one", _clone, has_version=True),
+    _Command("vacuum", vacuum, "delete files that no version within the retention needs", _vacuum),
+    _Command("convert", convert, "make a table of a folder of Parquet files, or of an Iceberg table", _convert),
+    _Command("restore", restore, "restore the table to an older version", _restore),
+    _Command("clone", clone, "make another table a copy of this one", _clone, has_version=True),
 )

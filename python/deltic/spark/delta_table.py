@@ -31,11 +31,11 @@ from deltic.conversion import root_of
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.instant import instant
-from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
+from deltic.optimize_result import OptimizeResult
+from deltic.spark.frame_source import FrameSource
 from deltic.spark.location import shared
 from deltic.spark.maintenance import convert, optimize, vacuum
-from deltic.spark.merge_source import FrameSource
 from deltic.spark.read import read
 from deltic.spark.rows import on_executors
 from deltic.spark.types import to_arrow

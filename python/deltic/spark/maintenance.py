@@ -19,7 +19,7 @@ from deltic import _deltic
 from deltic.arguments import flag, whole
 from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
-from deltic.maintenance import OptimizeResult, optimize_options
+from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.table import Table

@@ -1,6 +1,6 @@
 """Changes rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
-Spark computes the source of a merge (`merge_source`). The rest is done in Rust, with the results that
+Spark computes the source of a merge (`frame_source`). The rest is done in Rust, with the results that
 `deltic.Table.delete`, `update` and `merge` describe.
 """
 
@@ -21,8 +21,8 @@ from deltic.arguments import Isolation
 from deltic.dml import Assigned
 from deltic.errors import DelticError
 from deltic.merge_builder import Merge
+from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
 from deltic.spark.location import checked_session, shared
-from deltic.spark.merge_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.spark.write import discard
 from deltic.table import Table

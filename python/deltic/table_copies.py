@@ -28,13 +28,13 @@ from deltic.instant import instant
 from deltic.telemetry import operation
 from deltic.transaction import Commit
 
-__all__ = ["CloneMode", "Copied"]
+__all__ = ["CloneMode", "CopyMethods"]
 
 CloneMode: TypeAlias = Literal["error", "replace", "update"]
 """What a clone does if there is a table already."""
 
 
-class Copied:
+class CopyMethods:
     """The methods of `Table` that make a version the newest one, of the same or another table."""
 
     _core: _deltic.Table
@@ -115,7 +115,7 @@ class Copied:
 
     def clone(
         self,
-        target: str | os.PathLike[str] | Copied,
+        target: str | os.PathLike[str] | CopyMethods,
         *,
         shallow: bool = True,
         version: int | None = None,
@@ -202,9 +202,9 @@ class Copied:
             )
 
     def _target(
-        self, target: str | os.PathLike[str] | Copied, storage_options: Mapping[str, str] | None
+        self, target: str | os.PathLike[str] | CopyMethods, storage_options: Mapping[str, str] | None
     ) -> _deltic.Table:
-        if not isinstance(target, Copied):
+        if not isinstance(target, CopyMethods):
             options = self._core.storage_options if storage_options is None else settings(storage_options)
             return _deltic.Table(location(target), options)
         if storage_options is not None:

@@ -12,18 +12,18 @@ from typing import Any
 
 from deltic import _deltic
 from deltic.arguments import condition, flag, json_or_string, string, whole
-from deltic.maintenance import OptimizeResult, optimize_options
 from deltic.manifests_result import ManifestsResult
+from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
 from deltic.telemetry import operation
 from deltic.transaction import Commit
 from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
 
-__all__ = ["Maintained"]
+__all__ = ["MaintenanceMethods"]
 
 
-class Maintained:
+class MaintenanceMethods:
     """The methods of `Table` for maintenance. They change no rows; only `purge` deletes some if it is asked to."""
 
     _core: _deltic.Table

@@ -16,13 +16,13 @@ from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.file_layout import SMALL_FILE, Layout
-from deltic.maintenance import OptimizeResult
+from deltic.optimize_result import OptimizeResult
 from deltic.report_page import COMMITS, Facts, page
 from deltic.scan import reader
 from deltic.snapshot import Snapshot
 from deltic.vacuum_result import VacuumMode, VacuumResult
 
-__all__ = ["Inspected"]
+__all__ = ["InspectionMethods"]
 
 
 class _Inspectable(Protocol):
@@ -37,7 +37,7 @@ class _Inspectable(Protocol):
     def vacuum(self, *, mode: VacuumMode = "full", dry_run: bool = False) -> VacuumResult: ...
 
 
-class Inspected:
+class InspectionMethods:
     """The methods of `Table` that read its log and write nothing to it."""
 
     def layout(
