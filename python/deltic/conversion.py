@@ -20,7 +20,7 @@ from deltic.arguments import flag
 from deltic.display import counted, size
 from deltic.errors import InvalidInputError
 from deltic.iceberg import foreign_table, is_metadata
-from deltic.table import Table, opened
+from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.write_options import checked
 
@@ -115,7 +115,7 @@ def convert(
     [4]
     """
     given = {"properties": properties, "name": name, "description": description}
-    conversion = Conversion.of(opened(uri, storage_options), partition_schema, collect_statistics, given)
+    conversion = Conversion.of(as_table(uri, storage_options), partition_schema, collect_statistics, given)
     only_plans = flag(dry_run, "dry_run")
     core = conversion.table._core
     with operation("convert", core.uri) as span:

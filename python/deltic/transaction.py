@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
@@ -103,6 +103,18 @@ class TransactionScan(TableRows):
         return self.num_files
 
 
+class _Table(Protocol):
+    """The members of a `Table` that are used here; it stands above."""
+
+    _core: _deltic.Table
+    _row_changes: Callable[[_deltic.Transaction], RowChanges]
+
+    @property
+    def uri(self) -> str: ...
+
+    def snapshot(self, version: int) -> Snapshot: ...
+
+
 class Transaction(AlterMethods[None]):
     """Reads, appends and changes that become one commit when the `with` block ends. Made by `Table.transaction`.
 
@@ -126,20 +138,14 @@ class Transaction(AlterMethods[None]):
 
     def __init__(
         self,
-        begin: Callable[[str], _deltic.Transaction],
-        row_changes: Callable[[_deltic.Transaction], RowChanges],
-        snapshot: Callable[[_deltic.Snapshot], Snapshot],
+        table: _Table,
         options: Mapping[str, Any],
         max_attempts: int | None,
-        uri: str,
     ) -> None:
         """Keep what is needed to begin; use `Table.transaction`."""
-        self._begin = begin
-        self._row_changes = row_changes
-        self._wrap = snapshot
+        self._table = table
         self._options = dict(options)
         self._max_attempts = max_attempts
-        self._uri = uri
         self._running: _deltic.Transaction | None = None
         self._hooks: list[Hook] = []
         self._replayed = False
@@ -159,7 +165,7 @@ class Transaction(AlterMethods[None]):
     @property
     def snapshot(self) -> Snapshot:
         """The `Snapshot` that the transaction is based on. Reads through it are not part of the read set."""
-        return self._wrap(self._core().snapshot())
+        return Snapshot(self._core().snapshot(), self._table)
 
     def detail(self) -> Detail:
         """Return the facts about the version that the transaction is based on: see `Table.detail`.
@@ -213,7 +219,7 @@ class Transaction(AlterMethods[None]):
         """
         core = self._core()
         rows = stream(data, lambda: self.snapshot.schema)
-        with operation("append", self._uri):
+        with operation("append", self._table.uri):
             return core.append(rows, isinstance(rows, pa.Table))
 
     def delete(self, where: str | None = None) -> int | None:
@@ -222,7 +228,7 @@ class Transaction(AlterMethods[None]):
         Later reads and changes of this transaction do not see them. The arguments, the errors and what is written are
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
         """
-        return self._row_changes(self._core()).delete(condition(where, "where"))
+        return self._table._row_changes(self._core()).delete(condition(where, "where"))
 
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
@@ -231,7 +237,7 @@ class Transaction(AlterMethods[None]):
         written are those of `Table.update`.
         """
         columns, values = assignments(set)
-        return self._row_changes(self._core()).update(columns, values, condition(where, "where"))
+        return self._table._row_changes(self._core()).update(columns, values, condition(where, "where"))
 
     def merge(
         self,
@@ -392,12 +398,12 @@ class Transaction(AlterMethods[None]):
             state = f"{'replayed' if self.replayed else 'committed'}, version={self._committed.version}"
         else:
             state = "ended without a commit"
-        return f"Transaction({self._uri!r}, operation={self._options.get('operation')!r}, {state})"
+        return f"Transaction({self._table.uri!r}, operation={self._options.get('operation')!r}, {state})"
 
     def __enter__(self) -> Transaction:
         if self._running is not None or self._ended:
             raise InvalidInputError("a transaction is used once; begin another")
-        self._running = self._begin(json.dumps(self._options))
+        self._running = _deltic.begin(self._table._core, json.dumps(self._options))
         self._replayed = self._running.replayed() is not None
         return self
 
@@ -409,7 +415,7 @@ class Transaction(AlterMethods[None]):
         if kind is not None:
             core.abandon()
             return
-        with operation("commit", self._uri) as span:
+        with operation("commit", self._table.uri) as span:
             done = core.commit(self._max_attempts, bool(self._hooks))
             if done is None:
                 return
@@ -429,7 +435,7 @@ class Transaction(AlterMethods[None]):
         step(self._core())
 
     def _merge(self, step: MergeStep) -> dict[str, int]:
-        return metrics_of(self._row_changes(self._core()).merge(*step))
+        return metrics_of(self._table._row_changes(self._core()).merge(*step))
 
     def _core(self) -> _deltic.Transaction:
         if self._running is None:

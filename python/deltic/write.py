@@ -24,7 +24,7 @@ from deltic.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from deltic.table import Table, opened
+from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.transaction import Commit
 from deltic.write_options import checked, core_options
@@ -106,7 +106,7 @@ def create(
     if constraints is not None:
         definition["constraints"] = _expressions(constraints)
     columns = columns_of(schema, "schema")
-    return Commit.parse(_deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition)))
+    return Commit.parse(_deltic.create(as_table(uri, storage_options)._core, columns, json.dumps(definition)))
 
 
 def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
@@ -257,7 +257,7 @@ def write(
     }
     chosen = core_options(mode, options)
     attempts = whole(max_attempts, "max_attempts", 1)
-    table = opened(uri_or_table, storage_options)
+    table = as_table(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     with operation("write", table.uri) as span:
         transaction = _deltic.plan_write(table._core, rows.schema, chosen)

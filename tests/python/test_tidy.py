@@ -102,7 +102,7 @@ PYTHON: list[set[str]] = [
     {"merge_source"},
     {"alter", "merge_builder"},
     {"transaction"},
-    {"table_copies", "table_maintenance", "file_layout", "row_difference"},
+    {"table_copies", "table_maintenance", "table_rows", "file_layout", "row_difference"},
     {"difference", "report_page"},
     {"table_inspection"},
     {"table"},
