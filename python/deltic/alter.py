@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import flag, optional_string, properties_of, several, string, whole
+from deltic.arguments import check_bool, check_int, check_name_or_names, check_optional_str, check_properties, check_str
 from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
 
@@ -61,7 +61,7 @@ def _type_of(type: pa.DataType | str, argument: str = "type") -> pa.DataType:
     if not isinstance(type, str):
         kind = type.__class__.__name__
         raise InvalidInputError(f"{argument} must be a pyarrow type or the name of a type of Delta, not {kind}")
-    name = string(type, argument).strip().lower()
+    name = check_str(type, argument).strip().lower()
     if name in _TYPES:
         return _TYPES[name]
     if digits := _DECIMAL.fullmatch(name):
@@ -109,7 +109,7 @@ def field(
     {b'delta.generationExpression': b'miles * 1.609344'}
     """
     metadata = {}
-    if (given := optional_string(comment, "comment")) is not None:
+    if (given := check_optional_str(comment, "comment")) is not None:
         metadata["comment"] = given
     if (given := _sql(default, "default")) is not None:
         metadata["CURRENT_DEFAULT"] = given
@@ -122,12 +122,12 @@ def field(
         metadata |= _identity(identity)
         if chosen != pa.int64():
             raise InvalidInputError(f"an identity column is a long, not {chosen}")
-    return pa.field(string(name, "name"), chosen, flag(nullable, "nullable"), metadata or None)
+    return pa.field(check_str(name, "name"), chosen, check_bool(nullable, "nullable"), metadata or None)
 
 
 def _sql(value: object, argument: str) -> str | None:
     if value is None or isinstance(value, str):
-        return optional_string(value, argument)
+        return check_optional_str(value, argument)
     hint = f": write {json.dumps(value)!r}" if isinstance(value, bool | int | float) else ""
     raise InvalidInputError(f"{argument} must be a string of SQL, not {value.__class__.__name__}{hint}")
 
@@ -139,11 +139,11 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, str]:
     unknown = sorted(str(key) for key in identity.keys() - {"start", "step", "always"})
     if unknown:
         raise InvalidInputError(f"identity has start, step and always, not {', '.join(unknown)}")
-    start = whole(identity.get("start", 1), "identity['start']", -(1 << 63))
-    step = whole(identity.get("step", 1), "identity['step']", -(1 << 63))
+    start = check_int(identity.get("start", 1), "identity['start']", -(1 << 63))
+    step = check_int(identity.get("step", 1), "identity['step']", -(1 << 63))
     if start is None or not step:
         raise InvalidInputError("identity must have a start, and a step that is not 0")
-    always = flag(identity.get("always", True), "identity['always']")
+    always = check_bool(identity.get("always", True), "identity['always']")
     return {
         "delta.identity.start": str(start),
         "delta.identity.step": str(step),
@@ -169,9 +169,9 @@ def columns_of(fields: Any, argument: str) -> Any:
 
 def _position(position: object) -> str | None:
     if position is None or isinstance(position, str):
-        return optional_string(position, "position")
+        return check_optional_str(position, "position")
     if isinstance(position, Sequence) and len(position) == 2 and position[0] == "after":
-        return f"after {string(position[1], 'position[1]')}"
+        return f"after {check_str(position[1], 'position[1]')}"
     raise InvalidInputError('position must be "first" or "after x"')
 
 
@@ -206,7 +206,7 @@ class AlterMethods(Generic[Done]):
         >>> table.scan().to_arrow().to_pylist()
         [{'name': 'Ann', 'city': None, 'born': 1990}]
         """
-        return self._alter("add_columns", columns_of(fields, "fields"), after=optional_string(after, "after"))
+        return self._alter("add_columns", columns_of(fields, "fields"), after=check_optional_str(after, "after"))
 
     def rename_column(self, old: str, new: str) -> Done:
         """Rename a column. Data files keep the old name.
@@ -228,7 +228,7 @@ class AlterMethods(Generic[Done]):
         >>> table.scan().to_arrow().to_pylist()
         [{'distance': 5}]
         """
-        return self._alter("rename_column", column=string(old, "old"), name=string(new, "new"))
+        return self._alter("rename_column", column=check_str(old, "old"), name=check_str(new, "new"))
 
     def drop_columns(self, names: str | Sequence[str]) -> Done:
         """Drop columns. Data files keep the values, which are no longer read; `Table.purge` removes them.
@@ -248,7 +248,7 @@ class AlterMethods(Generic[Done]):
         >>> table.snapshot().schema.names
         ['id']
         """
-        return self._alter("drop_columns", names=several(names, "names"))
+        return self._alter("drop_columns", names=check_name_or_names(names, "names"))
 
     def alter_column(
         self,
@@ -286,9 +286,9 @@ class AlterMethods(Generic[Done]):
         ['km', 'id']
         """
         change: dict[str, Any] = {
-            "column": string(name, "name"),
-            "nullable": None if nullable is None else flag(nullable, "nullable"),
-            "comment": optional_string(comment, "comment"),
+            "column": check_str(name, "name"),
+            "nullable": None if nullable is None else check_bool(nullable, "nullable"),
+            "comment": check_optional_str(comment, "comment"),
             "position": _position(position),
         }
         if not isinstance(default, _Unset):
@@ -335,7 +335,7 @@ class AlterMethods(Generic[Done]):
         >>> table.snapshot().properties
         {'delta.enableChangeDataFeed': 'true', 'owner': 'billing'}
         """
-        return self._alter("set_properties", properties=properties_of(properties))
+        return self._alter("set_properties", properties=check_properties(properties))
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
         """Remove table properties.
@@ -353,7 +353,7 @@ class AlterMethods(Generic[Done]):
         >>> table.snapshot().properties
         {}
         """
-        return self._alter("unset_properties", names=several(names, "names"))
+        return self._alter("unset_properties", names=check_name_or_names(names, "names"))
 
     def compact_automatically(self, enabled: bool = True) -> Done:
         """Turn automatic compaction after writes on or off (`delta.autoOptimize.autoCompact`).
@@ -377,7 +377,7 @@ class AlterMethods(Generic[Done]):
         >>> commits[-1].version, commits[-1].compaction, table.snapshot().num_files
         (51, 52, 1)
         """
-        chosen = flag(enabled, "enabled")
+        chosen = check_bool(enabled, "enabled")
         properties = {"delta.autoOptimize.autoCompact": json.dumps(chosen)}
         return self.set_properties(properties if chosen else {**properties, "delta.autoOptimize": "false"})
 
@@ -398,7 +398,7 @@ class AlterMethods(Generic[Done]):
         >>> table.detail().name, table.detail().description
         ('sales', 'What was sold')
         """
-        return self._alter("set_name", name=optional_string(name, "name"))
+        return self._alter("set_name", name=check_optional_str(name, "name"))
 
     def set_description(self, description: str | None) -> Done:
         """Set the table's description, which is information only; `set_name` has an example.
@@ -408,7 +408,7 @@ class AlterMethods(Generic[Done]):
 
         Raises `InvalidInputError` for another type than a string.
         """
-        return self._alter("set_description", description=optional_string(description, "description"))
+        return self._alter("set_description", description=check_optional_str(description, "description"))
 
     def add_constraint(self, name: str, expression: str) -> Done:
         """Add a CHECK constraint: a condition that every row must make TRUE, those of the table included.
@@ -434,7 +434,7 @@ class AlterMethods(Generic[Done]):
         >>> table.detail().properties
         {'delta.constraints.positive': 'amount > 0'}
         """
-        name, expression = string(name, "name"), string(expression, "expression")
+        name, expression = check_str(name, "name"), check_str(expression, "expression")
         return self._step(lambda core: core.add_constraint(name, expression))
 
     def drop_constraint(self, name: str) -> Done:
@@ -454,7 +454,7 @@ class AlterMethods(Generic[Done]):
         >>> table.detail().properties
         {}
         """
-        return self._alter("drop_constraint", name=string(name, "name"))
+        return self._alter("drop_constraint", name=check_str(name, "name"))
 
     def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
         """Cluster the table by these columns from now on; None ends clustering.
@@ -474,7 +474,7 @@ class AlterMethods(Generic[Done]):
         >>> table.detail().clustering_columns
         ['page', 'day']
         """
-        return self._alter("cluster_by", columns=[] if columns is None else several(columns, "columns"))
+        return self._alter("cluster_by", columns=[] if columns is None else check_name_or_names(columns, "columns"))
 
     def add_feature(self, name: str) -> Done:
         """Add a feature to the table's protocol (PROTOCOL.md: "Table Features").
@@ -493,5 +493,5 @@ class AlterMethods(Generic[Done]):
         >>> "domainMetadata" in table.detail().table_features
         True
         """
-        feature = string(name, "name")
+        feature = check_str(name, "name")
         return self._step(lambda core: core.add_feature(feature))

@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from deltic.arguments import byte_size, condition, names, string
+from deltic.arguments import byte_size, check_filter, check_names, check_str
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
@@ -69,8 +69,8 @@ class Merge(Generic[T]):
         self._rows: pa.Table | None = None
         self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
         self._is_source_spent = False
-        self._on = string(on, "on")
-        self._aliases = (string(aliases[0], "source_alias"), string(aliases[1], "target_alias"))
+        self._on = check_str(on, "on")
+        self._aliases = (check_str(aliases[0], "source_alias"), check_str(aliases[1], "target_alias"))
         self._clauses: list[dict[str, Any]] = []
         self._values: list[pa.Array] = []
         self._evolves = False
@@ -202,7 +202,7 @@ class Merge(Generic[T]):
         assigned: tuple[Mapping[str, Assigned], str] | None = None,
         excepted: list[str] | None = None,
     ) -> Merge[T]:
-        where = condition(where, "condition")
+        where = check_filter(where, "condition")
         columns, values = (None, None) if assigned is None else assignments(*assigned)
         # A refused clause must leave no values: these are matched to clauses by their order.
         self._clauses.append({"when": when, "condition": where, "set": columns, "except": excepted})
@@ -210,7 +210,7 @@ class Merge(Generic[T]):
         return self
 
     def _excepted(self, given: Sequence[str] | None) -> list[str]:
-        return names(given, "except_columns") or []
+        return check_names(given, "except_columns") or []
 
     def _step(self, is_read: bool) -> MergeStep:
         """The data for the core. `is_read`: whether a deferred source is read for it."""

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic import _deltic
-from deltic.arguments import flag, whole
+from deltic.arguments import check_bool, check_int
 from deltic.display import counted, html_table, size, some
 from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
@@ -173,7 +173,7 @@ class Plan:
 
         Raises `InvalidInputError` for a number below 0.
         """
-        return self._core.task_groups(whole(n, "n") or 0)
+        return self._core.task_groups(check_int(n, "n") or 0)
 
     def deletion_vectors(self) -> dict[str, str]:
         """The unique id of each file's deletion vector, by the file's path; files without one are left out.
@@ -215,7 +215,7 @@ class Plan:
         [{'kept': False, 'partition': {'month': 8}}, {'kept': True, 'partition': {'month': 7}}]
         """
         tasks, snapshot = self.tasks, self._query.snapshot
-        found = snapshot.files().read_all() if flag(files, "files") else None
+        found = snapshot.files().read_all() if check_bool(files, "files") else None
         if found is not None:
             found = found.add_column(0, "kept", pc.is_in(found["path"], value_set=tasks["path"]))
         return Explanation(
@@ -311,7 +311,7 @@ class Rows:
         >>> [batch.num_rows for batch in table.scan().to_reader(batch_size=2)]
         [2, 1]
         """
-        return reader(self._read(whole(batch_size, "batch_size", 1)))
+        return reader(self._read(check_int(batch_size, "batch_size", 1)))
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a `pyarrow.Table`."""
@@ -388,7 +388,7 @@ class TableRows(Rows):
         >>> table.scan().limit(2).to_arrow().num_rows, table.scan().head(5).num_rows
         (2, 3)
         """
-        rows = whole(n, "n") or 0
+        rows = check_int(n, "n") or 0
         limited = object.__new__(type(self))
         limited.__dict__.update(self.__dict__)
         limited._limit = rows if self._limit is None else min(rows, self._limit)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import condition, names, string
+from deltic.arguments import check_filter, check_names, check_str
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.hints import SNAPSHOTS, no_attribute
@@ -112,7 +112,7 @@ class Snapshot:
         >>> table.snapshot().transaction_version("loader"), table.snapshot().transaction_version("other")
         (3, None)
         """
-        return self._core.transaction_version(string(app_id, "app_id"))
+        return self._core.transaction_version(check_str(app_id, "app_id"))
 
     def domains(self) -> dict[str, str]:
         """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
@@ -141,7 +141,7 @@ class Snapshot:
         >>> files.select(["partition", "num_records", "max"]).to_pylist()
         [{'partition': {'month': 7}, 'num_records': 1, 'max': {'distance': 2475}}]
         """
-        return reader(self._core.files(condition(filter)))
+        return reader(self._core.files(check_filter(filter)))
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
@@ -180,7 +180,7 @@ class Snapshot:
         return Scan(*self._plan(columns, filter))
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:
-        query = Query(self, names(columns, "columns"), condition(filter))
+        query = Query(self, check_names(columns, "columns"), check_filter(filter))
         with operation("plan", self.uri) as span:
             return span.record(self._core.plan(query.columns, query.filter)), query
 

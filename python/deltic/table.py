@@ -17,17 +17,17 @@ from deltic.alter import AlterMethods
 from deltic.arguments import (
     Isolation,
     Time,
-    bound,
+    check_bool,
+    check_filter,
+    check_int,
+    check_names,
+    check_optional_str,
+    check_storage_options,
+    check_str,
     commit_options,
-    condition,
     epoch_ms,
-    flag,
     location,
-    names,
-    optional_string,
-    settings,
-    string,
-    whole,
+    version_or_ms,
 )
 from deltic.check import Check
 from deltic.commit_history import History
@@ -79,7 +79,9 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         `UnsupportedFeatureError` for a scheme that deltic has no store for. At most `cache_bytes` (512 MiB by default,
         0 for none) of the log's columns stay in memory for the next plan.
         """
-        self._core = _deltic.Table(location(uri), settings(storage_options), whole(cache_bytes, "cache_bytes"))
+        self._core = _deltic.Table(
+            location(uri), check_storage_options(storage_options), check_int(cache_bytes, "cache_bytes")
+        )
         self._row_changes: Callable[[_deltic.Transaction], RowChanges] = lambda core: core
 
     @property
@@ -123,7 +125,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
-        return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
+        return Snapshot(self._core.snapshot(check_int(version, "version"), epoch_ms(timestamp)), self)
 
     def detail(self) -> Detail:
         """Return what Spark's `DESCRIBE DETAIL` shows of the latest version: counts, properties, features (`Detail`).
@@ -218,8 +220,8 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         >>> sorted(changes.to_arrow().to_pydict()["item"])
         ['bolt', 'gear', 'nut']
         """
-        begin, finish = bound(start, "start", up=True), bound(end, "end")
-        query = ChangeQuery(self, names(columns, "columns"), condition(filter))
+        begin, finish = version_or_ms(start, "start", up=True), version_or_ms(end, "end")
+        query = ChangeQuery(self, check_names(columns, "columns"), check_filter(filter))
         return Changes(self._core.changes(begin, finish, query.columns, query.filter), query)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
@@ -241,7 +243,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         >>> [(entry["version"], entry["operation"]) for entry in table.history(limit=2)]
         [(1, 'DELETE'), (0, 'CREATE TABLE AS SELECT')]
         """
-        return History(dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit")))
+        return History(dict(json.loads(entry)) for entry in self._core.history(check_int(limit, "limit")))
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
         """Compare the redundant records of a version, and return the differences.
@@ -264,7 +266,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         >>> table.check(files=True)
         Check(version=0, ok=True)
         """
-        return Check.parse(self._core.check(whole(version, "version"), flag(files, "files")))
+        return Check.parse(self._core.check(check_int(version, "version"), check_bool(files, "files")))
 
     def transaction(
         self,
@@ -297,12 +299,12 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         has the errors of the end.
         """
         options = {
-            "operation": string(operation, "operation"),
-            "isolation": optional_string(isolation, "isolation"),
-            "commit_empty": flag(commit_empty, "commit_empty"),
+            "operation": check_str(operation, "operation"),
+            "isolation": check_optional_str(isolation, "isolation"),
+            "commit_empty": check_bool(commit_empty, "commit_empty"),
             **commit_options(user_metadata, commit_info, app_id, app_version),
         }
-        return Transaction(self, options, whole(max_attempts, "max_attempts", 1))
+        return Transaction(self, options, check_int(max_attempts, "max_attempts", 1))
 
     def remembers(self) -> bool:
         """Whether this object remembers the state after its last commit; for tests and measurements.

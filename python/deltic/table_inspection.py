@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Time, byte_size, epoch_ms, flag, names, whole
+from deltic.arguments import Time, byte_size, check_bool, check_int, check_names, epoch_ms
 from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
@@ -67,7 +67,7 @@ class InspectionMethods:
         [{'column': 'day', 'files_read': 1.0, 'share_skipped': 0.75},
          {'column': 'value', 'files_read': 4.0, 'share_skipped': 0.0}]
         """
-        wanted, small = names(columns, "columns"), byte_size(small_file_size, "small_file_size")
+        wanted, small = check_names(columns, "columns"), byte_size(small_file_size, "small_file_size")
         snapshot, gain = _with_gain(self)
         return Layout.of(snapshot, wanted, SMALL_FILE if small is None else small, gain)
 
@@ -115,8 +115,8 @@ class InspectionMethods:
         >>> diff.to_arrow().to_pylist()
         [{'_change_type': 'delete', 'item': 'nut', 'left': 0}, {'_change_type': 'insert', 'item': 'nut', 'left': 7}]
         """
-        compares_rows = flag(rows, "rows")
-        first, last = whole(from_version, "from_version"), whole(to_version, "to_version")
+        compares_rows = check_bool(rows, "rows")
+        first, last = check_int(from_version, "from_version"), check_int(to_version, "to_version")
         if (first is None) == (from_timestamp is None):
             raise InvalidInputError("give from_version or from_timestamp: the version to compare with")
         if last is not None and to_timestamp is not None:

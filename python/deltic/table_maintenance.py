@@ -11,7 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, flag, json_or_string, string, whole
+from deltic.arguments import check_bool, check_filter, check_int, check_str, json_or_string
 from deltic.manifests_result import ManifestsResult
 from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.purge_result import PurgeResult
@@ -83,7 +83,7 @@ class MaintenanceMethods:
         >>> table.compact_log()
         '_delta_log/00000000000000000000.00000000000000000001.compacted.json'
         """
-        return self._core.compact_log(whole(start, "start"), whole(end, "end"))
+        return self._core.compact_log(check_int(start, "start"), check_int(end, "end"))
 
     def optimize(
         self,
@@ -135,7 +135,7 @@ class MaintenanceMethods:
         'zorder'
         """
         options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
-        only_plans = flag(dry_run, "dry_run")
+        only_plans = check_bool(dry_run, "dry_run")
         with operation("optimize", self._core.uri) as span:
             return span.record(
                 OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans)
@@ -193,11 +193,11 @@ class MaintenanceMethods:
         True
         """
         options = {
-            "filter": condition(where, "where"),
-            "max_tasks": whole(max_tasks, "max_tasks", 1),
+            "filter": check_filter(where, "where"),
+            "max_tasks": check_int(max_tasks, "max_tasks", 1),
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
-        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        only_plans, attempts = check_bool(dry_run, "dry_run"), check_int(max_attempts, "max_attempts", 1)
         with operation("purge", self._core.uri) as span:
             purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
             return span.record(PurgeResult.parse(purged, only_plans))
@@ -242,7 +242,7 @@ class MaintenanceMethods:
         >>> table.repair(dry_run=False).committed, table.scan().count()
         (2, 1)
         """
-        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        only_plans, attempts = check_bool(dry_run, "dry_run"), check_int(max_attempts, "max_attempts", 1)
         with operation("repair", self._core.uri) as span:
             return span.record(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
 
@@ -311,7 +311,7 @@ class MaintenanceMethods:
         >>> deltic.Table(uri).write_manifests().written
         ['_symlink_format_manifest/day=1/manifest', '_symlink_format_manifest/day=2/manifest']
         """
-        only_plans = flag(dry_run, "dry_run")
+        only_plans = check_bool(dry_run, "dry_run")
         return ManifestsResult.parse(_deltic.write_manifests(self._core, only_plans), only_plans)
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
@@ -344,7 +344,7 @@ class MaintenanceMethods:
         >>> table.detail().table_features
         ['appendOnly', 'domainMetadata', 'invariants']
         """
-        feature, truncates = string(name, "name"), flag(truncate_history, "truncate_history")
+        feature, truncates = check_str(name, "name"), check_bool(truncate_history, "truncate_history")
         return Commit.parse(_deltic.drop_feature(self._core, feature, truncates))
 
     def enable_row_tracking(self, max_attempts: int | None = None) -> int:
@@ -370,6 +370,6 @@ class MaintenanceMethods:
         >>> table.scan(["id", "_metadata.row_id"]).to_arrow().to_pylist()
         [{'id': 1, '_metadata.row_id': 0}]
         """
-        attempts = whole(max_attempts, "max_attempts", 1)
+        attempts = check_int(max_attempts, "max_attempts", 1)
         version, _files = _deltic.enable_row_tracking(self._core, attempts)
         return version

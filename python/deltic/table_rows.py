@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Isolation, condition
+from deltic.arguments import Isolation, check_filter
 from deltic.dml import Assigned, Preview, assignments
 from deltic.merge_builder import Merge, MergeStep, operation_parameters
 from deltic.snapshot import Snapshot
@@ -85,7 +85,7 @@ class RowMethods:
         >>> commit.version, commit.metrics["numDeletedRows"], table.scan().to_arrow().to_pylist()
         (1, 2, [{'item': 'bolt', 'left': 3}])
         """
-        predicates = [] if condition(where, "where") is None else [where]
+        predicates = [] if check_filter(where, "where") is None else [where]
         transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
 
@@ -108,7 +108,7 @@ class RowMethods:
         >>> preview.rows, preview.files_removed, preview.files_rewritten
         (2, 1, 1)
         """
-        condition(where, "where")
+        check_filter(where, "where")
         return _preview(self._core, lambda core: core.delete_preview(where))
 
     def update(
@@ -156,7 +156,7 @@ class RowMethods:
         >>> commit.metrics["numUpdatedRows"], table.scan().to_arrow().to_pylist()
         (1, [{'item': 'NUT', 'left': 0}, {'item': 'bolt', 'left': 3}])
         """
-        predicates = [] if condition(where, "where") is None else [where]
+        predicates = [] if check_filter(where, "where") is None else [where]
         assignments(set)
         transaction = self.transaction("UPDATE", isolation, user_metadata, app_id, app_version, max_attempts)
         transaction.described_by(predicate=json.dumps(predicates))
@@ -180,7 +180,7 @@ class RowMethods:
         >>> preview.rows, preview.files_read, preview.files_rewritten
         (2, 0, 1)
         """
-        condition(where, "where")
+        check_filter(where, "where")
         columns, values = assignments(set)
         return _preview(self._core, lambda core: core.update_preview(columns, values, where))
 

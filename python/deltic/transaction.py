@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.alter import AlterMethods, columns_of
-from deltic.arguments import condition, names, optional_string, properties_of, string
+from deltic.arguments import check_filter, check_names, check_optional_str, check_properties, check_str
 from deltic.data import stream
 from deltic.detail import Detail
 from deltic.display import html_table
@@ -195,7 +195,7 @@ class Transaction(AlterMethods[None]):
         ...     sorted(tx.scan(["item"], "left = 0").to_arrow()["item"].to_pylist())
         ['bolt', 'gear']
         """
-        return TransactionScan(self._core().scan(names(columns, "columns"), condition(filter)))
+        return TransactionScan(self._core().scan(check_names(columns, "columns"), check_filter(filter)))
 
     def append(self, data: Any) -> int:
         """Write rows to data files, to be committed at the end of the block, and return how many rows.
@@ -228,7 +228,7 @@ class Transaction(AlterMethods[None]):
         Later reads and changes of this transaction do not see them. The arguments, the errors and what is written are
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
         """
-        return self._table._row_changes(self._core()).delete(condition(where, "where"))
+        return self._table._row_changes(self._core()).delete(check_filter(where, "where"))
 
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
@@ -237,7 +237,7 @@ class Transaction(AlterMethods[None]):
         written are those of `Table.update`.
         """
         columns, values = assignments(set)
-        return self._table._row_changes(self._core()).update(columns, values, condition(where, "where"))
+        return self._table._row_changes(self._core()).update(columns, values, check_filter(where, "where"))
 
     def merge(
         self,
@@ -291,8 +291,8 @@ class Transaction(AlterMethods[None]):
         1
         """
         core = self._core()
-        paths = None if isinstance(what, str) else names(what, "what") or []
-        return core.remove_where(string(what, "what")) if paths is None else core.remove_paths(paths)
+        paths = None if isinstance(what, str) else check_names(what, "what") or []
+        return core.remove_where(check_str(what, "what")) if paths is None else core.remove_paths(paths)
 
     def set_metadata(
         self,
@@ -329,14 +329,14 @@ class Transaction(AlterMethods[None]):
         ('stock', {'owner': 'shop 7'})
         """
         columns = None if schema is None else columns_of(schema, "schema")
-        given = {} if properties is None else properties_of(properties)
+        given = {} if properties is None else check_properties(properties)
         self._alter(
             "set",
             columns,
-            name=optional_string(name, "name"),
-            description=optional_string(description, "description"),
+            name=check_optional_str(name, "name"),
+            description=check_optional_str(description, "description"),
             properties=given,
-            unset=names(unset, "unset") or [],
+            unset=check_names(unset, "unset") or [],
         )
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
@@ -359,7 +359,7 @@ class Transaction(AlterMethods[None]):
         >>> table.snapshot().domains()
         {'shop.labels': '{}'}
         """
-        self._core().set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
+        self._core().set_domain(check_str(domain, "domain"), check_optional_str(configuration, "configuration"))
 
     def described_by(self, **parameters: str) -> None:
         """Set the operation parameters for the history, before the `with` block begins."""
@@ -428,7 +428,7 @@ class Transaction(AlterMethods[None]):
 
         Raises `InvalidInputError` as that does, and for a feature that readers need, which takes several commits.
         """
-        feature = string(name, "name")
+        feature = check_str(name, "name")
         self._step(lambda core: core.drop_feature(feature))
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> None:

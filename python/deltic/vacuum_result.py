@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltic.arguments import duration_ms, flag
+from deltic.arguments import check_bool, duration_ms
 from deltic.display import counted, html_table, size
 from deltic.errors import InvalidInputError
 
@@ -87,8 +87,8 @@ def vacuum_arguments(
     """The checked arguments of a vacuum, in the form of the core."""
     if mode not in ("full", "lite"):
         raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
-    length = (duration_ms(retention, "retention"), flag(force, "force"))
-    dry = flag(dry_run, "dry_run")
+    length = (duration_ms(retention, "retention"), check_bool(force, "force"))
+    dry = check_bool(dry_run, "dry_run")
     files = inventory_of(inventory)
     if files is not None and mode == "lite":
         raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")

@@ -15,7 +15,16 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.alter import columns_of
-from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, several, string, whole
+from deltic.arguments import (
+    Compression,
+    Mode,
+    PartitionOverwrite,
+    SchemaMode,
+    check_int,
+    check_name_or_names,
+    check_names,
+    check_str,
+)
 from deltic.data import stream
 from deltic.errors import (
     InvalidInputError,
@@ -99,10 +108,10 @@ def create(
     definition = {"mode": mode, **checked({"properties": properties, "name": name, "description": description})}
     if isinstance(partition_by, str):
         partition_by = [partition_by]
-    if (partition_columns := names(partition_by, "partition_by")) is not None:
+    if (partition_columns := check_names(partition_by, "partition_by")) is not None:
         definition["partition_by"] = partition_columns
     if cluster_by is not None:
-        definition["cluster_by"] = several(cluster_by, "cluster_by")
+        definition["cluster_by"] = check_name_or_names(cluster_by, "cluster_by")
     if constraints is not None:
         definition["constraints"] = _expressions(constraints)
     columns = columns_of(schema, "schema")
@@ -114,7 +123,7 @@ def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
         message = "a mapping of names to SQL"
         raise InvalidInputError(f"constraints must be {message}, not {constraints.__class__.__name__}")
     return {
-        string(name, "a constraint's name"): string(expression, f"constraint {name!r}")
+        check_str(name, "a constraint's name"): check_str(expression, f"constraint {name!r}")
         for name, expression in constraints.items()
     }
 
@@ -256,7 +265,7 @@ def write(
         "app_version": app_version,
     }
     chosen = core_options(mode, options)
-    attempts = whole(max_attempts, "max_attempts", 1)
+    attempts = check_int(max_attempts, "max_attempts", 1)
     table = as_table(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     with operation("write", table.uri) as span:

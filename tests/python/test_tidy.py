@@ -73,8 +73,8 @@ BINDING: list[set[str]] = [
     {"maintenance", "row_tasks", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"duckdb_functions", "display", "instant", "physical_name", "type_name", "_deltic"},
-    {"errors", "hints"},
+    {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_name", "_deltic"},
+    {"errors", "filter_hints", "hints"},
     {
         "arguments",
         "charts",

@@ -7,7 +7,7 @@ import sys
 
 import pyarrow as pa
 
-from deltic.arguments import whole
+from deltic.arguments import check_int
 from deltic.cli.arguments import open_snapshot, open_table
 from deltic.cli.output import json_rows, print_json, print_line, print_note
 from deltic.commit_history import metrics_of, parameters_of
@@ -79,7 +79,7 @@ _FILE_COLUMNS = ("path", "size", "modification_time", "partition", "num_records"
 
 def history(arguments: argparse.Namespace) -> int:
     """Print the commits, newest first."""
-    limit = None if arguments.all else whole(arguments.limit, "limit")
+    limit = None if arguments.all else check_int(arguments.limit, "limit")
     entries = open_table(arguments).history(limit if limit is None else limit + 1)
     more = limit is not None and len(entries) > limit
     for entry in entries[:limit]:
@@ -136,7 +136,7 @@ def layout(arguments: argparse.Namespace) -> int:
 def diff(arguments: argparse.Namespace) -> int:
     """Print the differences of two versions."""
     (first, since), (last, until) = arguments.of, arguments.to
-    limit = whole(arguments.limit, "limit")
+    limit = check_int(arguments.limit, "limit")
     diff = open_table(arguments).diff(first, last, arguments.rows, from_timestamp=since, to_timestamp=until)
     if arguments.json:
         print_json(diff.to_dict())

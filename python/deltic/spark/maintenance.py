@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from deltic import _deltic
-from deltic.arguments import flag, whole
+from deltic.arguments import check_bool, check_int
 from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
 from deltic.optimize_result import OptimizeResult, optimize_options
@@ -90,7 +90,7 @@ def optimize(
     3
     """
     options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
-    only_plans, most = flag(dry_run, "dry_run"), whole(max_tasks, "max_tasks", 1)
+    only_plans, most = check_bool(dry_run, "dry_run"), check_int(max_tasks, "max_tasks", 1)
     checked_session(spark)
     table = shared(uri, storage_options)
     run = _deltic.optimize_distributed(table._core, options)
@@ -144,7 +144,7 @@ def convert(
     4
     """
     given = {"properties": properties, "name": name, "description": description}
-    most, only_plans = whole(max_tasks, "max_tasks", 1), flag(dry_run, "dry_run")
+    most, only_plans = check_int(max_tasks, "max_tasks", 1), check_bool(dry_run, "dry_run")
     checked_session(spark)
     conversion = Conversion.of(shared(uri, storage_options), partition_schema, collect_statistics, given)
     table = conversion.table

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
-from deltic.arguments import byte_size, epoch_ms, whole
+from deltic.arguments import byte_size, check_int, epoch_ms
 from deltic.errors import InvalidInputError
 
 __all__ = [
@@ -153,7 +153,7 @@ def _number(text: str, option: str) -> int:
 
 
 def _at_least(least: int) -> Parse:
-    return lambda text, option: whole(_number(text, option), option, least)
+    return lambda text, option: check_int(_number(text, option), option, least)
 
 
 def _most(text: str, option: str) -> int | None:

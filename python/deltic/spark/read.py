@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import VariantType
 
 from deltic import _deltic
-from deltic.arguments import whole
+from deltic.arguments import check_int
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
@@ -104,7 +104,7 @@ def read(
     >>> flights.count()
     1
     """
-    partitions = whole(partitions, "partitions", 1)
+    partitions = check_int(partitions, "partitions", 1)
     table = shared(uri, storage_options)
     snapshot = table.snapshot(version, timestamp)
     plan = snapshot.plan(columns, filter)

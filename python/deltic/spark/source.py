@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from deltic import _deltic
-from deltic.arguments import whole
+from deltic.arguments import check_int
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.snapshot import Snapshot
@@ -147,7 +147,7 @@ class DelticDataSource(DataSource):
                 "option 'engine' = 'native' needs deltic.spark.install(spark), for Spark hands the rows to a Python "
                 "data source and not to its own writer: install it, or use deltic.spark.write(df, uri, engine='native')"
             )
-        attempts = whole(arguments.pop("max_attempts", None), "option 'max_attempts'", 1)
+        attempts = check_int(arguments.pop("max_attempts", None), "option 'max_attempts'", 1)
         table = self._table()
         rows = to_arrow(nullable(schema))
         chosen = core_options("overwrite" if overwrite else "append", arguments)

@@ -22,7 +22,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from deltic import _deltic
-from deltic.arguments import Compression, Engine, Mode, PartitionOverwrite, SchemaMode, flag, one_of, several, whole
+from deltic.arguments import (
+    Compression,
+    Engine,
+    Mode,
+    PartitionOverwrite,
+    SchemaMode,
+    check_bool,
+    check_choice,
+    check_int,
+    check_name_or_names,
+)
 from deltic.errors import DelticError
 from deltic.progress_bars import Work
 from deltic.spark.location import shared
@@ -185,7 +195,7 @@ def write(
     }
     chosen = core_options(mode, options)
     used, why = engine_and_reason(engine, "engine")
-    attempts, rebalances = whole(max_attempts, "max_attempts", 1), flag(optimize_write, "optimize_write")
+    attempts, rebalances = check_int(max_attempts, "max_attempts", 1), check_bool(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
     transaction = _deltic.plan_write(table._core, rows, chosen)
@@ -212,7 +222,7 @@ def write(
 
 def engine_and_reason(engine: object, argument: str) -> tuple[str, str]:
     """The engine that writes, and the reason for it."""
-    chosen = one_of(engine, argument, get_args(Engine))
+    chosen = check_choice(engine, argument, get_args(Engine))
     if chosen == "auto":
         return "arrow", "auto: it writes every table, and about as fast"
     return chosen, "requested"
@@ -239,7 +249,7 @@ def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> l
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
     """The partition columns of the table after the write; the arguments were checked with the table."""
     if partition_by is not None:
-        return several(partition_by, "partition_by")
+        return check_name_or_names(partition_by, "partition_by")
     return table.snapshot().partition_columns if table.exists() else []
 
 
