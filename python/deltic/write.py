@@ -44,7 +44,7 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 """What `create` does if there is a table already, or none."""
 
 
-def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
+def commit_core(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files if it is refused."""
     with operation("commit") as span:
         done = transaction.commit(max_attempts)
@@ -299,4 +299,4 @@ def _written(
         # Rows that are kept may have been rewritten already, because of those that the write replaces.
         transaction.abandon()
         raise
-    return commit(transaction, max_attempts)
+    return commit_core(transaction, max_attempts)

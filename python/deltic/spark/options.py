@@ -113,7 +113,7 @@ def _refuse_what_spark_adds(option: str) -> None:
     if option.lower() == "pushdown":
         raise InvalidInputError(
             "format 'deltic' has no option 'pushdown': give the filter itself, in the option 'filter' or to "
-            "deltic.spark.read(filter=...), for Spark may mix up the filters that it pushes"
+            "deltic.spark.read(filter=...), because Spark may mix up the filters that it pushes"
         )
     if option.lower() == "paths":
         raise InvalidInputError("load() takes the location of one table, not several: load each, and unite the rows")

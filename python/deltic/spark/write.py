@@ -42,7 +42,7 @@ from deltic.spark.tasks import Batches, collect, results
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.telemetry import operation
-from deltic.write import Commit, commit
+from deltic.write import Commit, commit_core
 from deltic.write_options import core_options
 
 __all__ = ["write"]
@@ -201,7 +201,7 @@ def write(
     transaction = _deltic.plan_write(table._core, rows, chosen)
     if transaction.replayed() is not None:
         # Nothing is written, so the rows need not be computed.
-        return commit(transaction, attempts)
+        return commit_core(transaction, attempts)
     plan = transaction.write_plan(rows)
     _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
     if rebalances:
@@ -217,7 +217,7 @@ def write(
                 partial(discard, plan, table.storage_options),
             )
             _append(transaction, written, discarded)
-        return span.record(commit(transaction, attempts))
+        return span.record(commit_core(transaction, attempts))
 
 
 def engine_and_reason(engine: object, argument: str) -> tuple[str, str]:
