@@ -48,9 +48,9 @@ from deltic.explanation import Explanation
 from deltic.file_layout import Layout
 from deltic.hints import TOP as _TOP
 from deltic.hints import no_attribute as _no_attribute
-from deltic.maintenance import OptimizeResult
 from deltic.manifests_result import ManifestsResult
 from deltic.merge_builder import Merge
+from deltic.optimize_result import OptimizeResult
 from deltic.progress_bars import Progress, progress
 from deltic.purge_result import HeldRows, PurgeResult
 from deltic.repair_result import RepairResult, RepairStep

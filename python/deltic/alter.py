@@ -1,7 +1,7 @@
 """Changes of a table that change no rows: columns, properties, name, description.
 
-They are methods of `Alterable`. On a `Table` each makes a commit, on a `Transaction` a step of one commit. Columns are
-named by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with
+They are methods of `AlterMethods`. On a `Table` each makes a commit, on a `Transaction` a step of one commit. Columns
+are named by their path: `a.b` inside a struct, `a.element.b` inside an array, `a.key` and `a.value` of a map, with
 back-ticks around names that have dots or commas. PROTOCOL.md: "Change Metadata", "Column Mapping", "Type Widening".
 """
 
@@ -15,11 +15,11 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import flag, optional_string, properties_of, several, string, whole
+from deltic.arguments import check_bool, check_int, check_name_or_names, check_optional_str, check_properties, check_str
 from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
 
-__all__ = ["Alterable", "field"]
+__all__ = ["AlterMethods", "field"]
 
 Done = TypeVar("Done", covariant=True)
 """What a method returns."""
@@ -61,7 +61,7 @@ def _type_of(type: pa.DataType | str, argument: str = "type") -> pa.DataType:
     if not isinstance(type, str):
         kind = type.__class__.__name__
         raise InvalidInputError(f"{argument} must be a pyarrow type or the name of a type of Delta, not {kind}")
-    name = string(type, argument).strip().lower()
+    name = check_str(type, argument).strip().lower()
     if name in _TYPES:
         return _TYPES[name]
     if digits := _DECIMAL.fullmatch(name):
@@ -109,7 +109,7 @@ def field(
     {b'delta.generationExpression': b'miles * 1.609344'}
     """
     metadata = {}
-    if (given := optional_string(comment, "comment")) is not None:
+    if (given := check_optional_str(comment, "comment")) is not None:
         metadata["comment"] = given
     if (given := _sql(default, "default")) is not None:
         metadata["CURRENT_DEFAULT"] = given
@@ -122,12 +122,12 @@ def field(
         metadata |= _identity(identity)
         if chosen != pa.int64():
             raise InvalidInputError(f"an identity column is a long, not {chosen}")
-    return pa.field(string(name, "name"), chosen, flag(nullable, "nullable"), metadata or None)
+    return pa.field(check_str(name, "name"), chosen, check_bool(nullable, "nullable"), metadata or None)
 
 
 def _sql(value: object, argument: str) -> str | None:
     if value is None or isinstance(value, str):
-        return optional_string(value, argument)
+        return check_optional_str(value, argument)
     hint = f": write {json.dumps(value)!r}" if isinstance(value, bool | int | float) else ""
     raise InvalidInputError(f"{argument} must be a string of SQL, not {value.__class__.__name__}{hint}")
 
@@ -139,11 +139,11 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, str]:
     unknown = sorted(str(key) for key in identity.keys() - {"start", "step", "always"})
     if unknown:
         raise InvalidInputError(f"identity has start, step and always, not {', '.join(unknown)}")
-    start = whole(identity.get("start", 1), "identity['start']", -(1 << 63))
-    step = whole(identity.get("step", 1), "identity['step']", -(1 << 63))
+    start = check_int(identity.get("start", 1), "identity['start']", -(1 << 63))
+    step = check_int(identity.get("step", 1), "identity['step']", -(1 << 63))
     if start is None or not step:
         raise InvalidInputError("identity must have a start, and a step that is not 0")
-    always = flag(identity.get("always", True), "identity['always']")
+    always = check_bool(identity.get("always", True), "identity['always']")
     return {
         "delta.identity.start": str(start),
         "delta.identity.step": str(step),
@@ -169,13 +169,13 @@ def columns_of(fields: Any, argument: str) -> Any:
 
 def _position(position: object) -> str | None:
     if position is None or isinstance(position, str):
-        return optional_string(position, "position")
+        return check_optional_str(position, "position")
     if isinstance(position, Sequence) and len(position) == 2 and position[0] == "after":
-        return f"after {string(position[1], 'position[1]')}"
+        return f"after {check_str(position[1], 'position[1]')}"
     raise InvalidInputError('position must be "first" or "after x"')
 
 
-class Alterable(Generic[Done]):
+class AlterMethods(Generic[Done]):
     """The methods of `Table` and `Transaction` that change the table and no rows."""
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> Done:
@@ -206,27 +206,49 @@ class Alterable(Generic[Done]):
         >>> table.scan().to_arrow().to_pylist()
         [{'name': 'Ann', 'city': None, 'born': 1990}]
         """
-        return self._alter("add_columns", columns_of(fields, "fields"), after=optional_string(after, "after"))
+        return self._alter("add_columns", columns_of(fields, "fields"), after=check_optional_str(after, "after"))
 
     def rename_column(self, old: str, new: str) -> Done:
-        """Rename a column; `old` is its path, `new` its name, or its path with the new name.
+        """Rename a column. Data files keep the old name.
 
-        Data files keep the old name. This needs column mapping:
-        `set_properties({"delta.columnMapping.mode": "name"})`.
+        This needs column mapping: `set_properties({"delta.columnMapping.mode": "name"})`.
+
+        Arguments:
+            old: The path of the column, such as `"address.city"`.
+            new: Its new name, or its path with the new name.
 
         Raises `InvalidInputError` without column mapping, for a column that does not exist or whose new name is taken,
         and for one that a constraint or a generated column uses (PROTOCOL.md: "Column Mapping").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/trips")
+        >>> _ = deltic.write(table, pa.table({"km": [5]}), properties={"delta.columnMapping.mode": "name"})
+        >>> _ = table.rename_column("km", "distance")
+        >>> table.scan().to_arrow().to_pylist()
+        [{'distance': 5}]
         """
-        return self._alter("rename_column", column=string(old, "old"), name=string(new, "new"))
+        return self._alter("rename_column", column=check_str(old, "old"), name=check_str(new, "new"))
 
     def drop_columns(self, names: str | Sequence[str]) -> Done:
-        """Drop columns, by their paths. Data files keep the values, which are no longer read.
+        """Drop columns. Data files keep the values, which are no longer read; `Table.purge` removes them.
+
+        Arguments:
+            names: The path of a column, such as `"address.city"`, or several in a list.
 
         Raises `InvalidInputError` without column mapping (see `rename_column`), for a column that does not exist, the
         last one of a struct or the table, and one by which the table is partitioned or clustered or that a constraint
         or a generated column uses.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/trips")
+        >>> _ = deltic.write(table, pa.table({"id": [1], "km": [5]}), properties={"delta.columnMapping.mode": "name"})
+        >>> _ = table.drop_columns(["km"])
+        >>> table.snapshot().schema.names
+        ['id']
         """
-        return self._alter("drop_columns", names=several(names, "names"))
+        return self._alter("drop_columns", names=check_name_or_names(names, "names"))
 
     def alter_column(
         self,
@@ -264,9 +286,9 @@ class Alterable(Generic[Done]):
         ['km', 'id']
         """
         change: dict[str, Any] = {
-            "column": string(name, "name"),
-            "nullable": None if nullable is None else flag(nullable, "nullable"),
-            "comment": optional_string(comment, "comment"),
+            "column": check_str(name, "name"),
+            "nullable": None if nullable is None else check_bool(nullable, "nullable"),
+            "comment": check_optional_str(comment, "comment"),
             "position": _position(position),
         }
         if not isinstance(default, _Unset):
@@ -277,12 +299,22 @@ class Alterable(Generic[Done]):
     def replace_columns(self, schema: Any) -> Done:
         """Make these the table's columns, in this order, if the existing files allow it.
 
-        `schema`: a `pyarrow.Schema` or anything with `__arrow_c_schema__`. Existing columns keep their comments and
-        other metadata unless the schema has others; they may become nullable, or wider as in `alter_column`. New ones
-        must be nullable. With column mapping, columns that are not in the schema are dropped; dropping and adding at
-        once is refused, since a rename may be meant.
+        Arguments:
+            schema: A `pyarrow.Schema` or anything with `__arrow_c_schema__`. Existing columns keep their comments and
+                other metadata unless the schema has others; they may become nullable, or wider as in `alter_column`.
+                New ones must be nullable. With column mapping, columns that are not in the schema are dropped; dropping
+                and adding at once is refused, since a rename may be meant.
 
         Raises `InvalidInputError` for anything else, naming the column.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/trips")
+        >>> _ = deltic.write(table, pa.table({"id": [1], "km": [5]}))
+        >>> schema = table.snapshot().schema
+        >>> _ = table.replace_columns(pa.schema([schema.field("km"), schema.field("id"), ("day", pa.date32())]))
+        >>> table.snapshot().schema.names
+        ['km', 'id', 'day']
         """
         return self._alter("replace_columns", columns_of(schema, "schema"))
 
@@ -303,11 +335,25 @@ class Alterable(Generic[Done]):
         >>> table.snapshot().properties
         {'delta.enableChangeDataFeed': 'true', 'owner': 'billing'}
         """
-        return self._alter("set_properties", properties=properties_of(properties))
+        return self._alter("set_properties", properties=check_properties(properties))
 
     def unset_properties(self, names: str | Sequence[str]) -> Done:
-        """Remove table properties. Raises `InvalidInputError` for one that is not set, or that only writers set."""
-        return self._alter("unset_properties", names=several(names, "names"))
+        """Remove table properties.
+
+        Arguments:
+            names: The name of a property, or several in a list.
+
+        Raises `InvalidInputError` for one that is not set, or that only writers set.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/sales")
+        >>> _ = deltic.create(table, pa.schema([("amount", pa.int64())]), properties={"owner": "billing"})
+        >>> _ = table.unset_properties("owner")
+        >>> table.snapshot().properties
+        {}
+        """
+        return self._alter("unset_properties", names=check_name_or_names(names, "names"))
 
     def compact_automatically(self, enabled: bool = True) -> Done:
         """Turn automatic compaction after writes on or off (`delta.autoOptimize.autoCompact`).
@@ -316,6 +362,11 @@ class Alterable(Generic[Done]):
         ones included, when a write leaves many of them there. This is a commit of its own after the write, and cannot
         make the write fail: see `Commit.compaction` and `docs/maintenance.md`. False also sets `delta.autoOptimize`,
         the old name of the property, to false.
+
+        Arguments:
+            enabled: Whether it is on.
+
+        Raises the errors of `set_properties`.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -326,17 +377,38 @@ class Alterable(Generic[Done]):
         >>> commits[-1].version, commits[-1].compaction, table.snapshot().num_files
         (51, 52, 1)
         """
-        chosen = flag(enabled, "enabled")
+        chosen = check_bool(enabled, "enabled")
         properties = {"delta.autoOptimize.autoCompact": json.dumps(chosen)}
         return self.set_properties(properties if chosen else {**properties, "delta.autoOptimize": "false"})
 
     def set_name(self, name: str | None) -> Done:
-        """Set the table's name; None removes it."""
-        return self._alter("set_name", name=optional_string(name, "name"))
+        """Set the table's name, which is information only.
+
+        Arguments:
+            name: The name; None removes it.
+
+        Raises `InvalidInputError` for another type than a string.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/sales")
+        >>> _ = deltic.create(table, pa.schema([("amount", pa.int64())]))
+        >>> _ = table.set_name("sales")
+        >>> _ = table.set_description("What was sold")
+        >>> table.detail().name, table.detail().description
+        ('sales', 'What was sold')
+        """
+        return self._alter("set_name", name=check_optional_str(name, "name"))
 
     def set_description(self, description: str | None) -> Done:
-        """Set the table's description; None removes it."""
-        return self._alter("set_description", description=optional_string(description, "description"))
+        """Set the table's description, which is information only; `set_name` has an example.
+
+        Arguments:
+            description: The description; None removes it.
+
+        Raises `InvalidInputError` for another type than a string.
+        """
+        return self._alter("set_description", description=check_optional_str(description, "description"))
 
     def add_constraint(self, name: str, expression: str) -> Done:
         """Add a CHECK constraint: a condition that every row must make TRUE, those of the table included.
@@ -362,12 +434,27 @@ class Alterable(Generic[Done]):
         >>> table.detail().properties
         {'delta.constraints.positive': 'amount > 0'}
         """
-        name, expression = string(name, "name"), string(expression, "expression")
+        name, expression = check_str(name, "name"), check_str(expression, "expression")
         return self._step(lambda core: core.add_constraint(name, expression))
 
     def drop_constraint(self, name: str) -> Done:
-        """Drop a constraint. Raises `InvalidInputError` for an unknown one, and names those of the table."""
-        return self._alter("drop_constraint", name=string(name, "name"))
+        """Drop a CHECK constraint.
+
+        Arguments:
+            name: Its name, case-insensitive.
+
+        Raises `InvalidInputError` for an unknown one, and names those of the table.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> schema = pa.schema([("amount", pa.int64())])
+        >>> _ = deltic.create(table, schema, constraints={"positive": "amount > 0"})
+        >>> _ = table.drop_constraint("positive")
+        >>> table.detail().properties
+        {}
+        """
+        return self._alter("drop_constraint", name=check_str(name, "name"))
 
     def cluster_by(self, columns: str | Sequence[str] | None) -> Done:
         """Cluster the table by these columns from now on; None ends clustering.
@@ -387,13 +474,24 @@ class Alterable(Generic[Done]):
         >>> table.detail().clustering_columns
         ['page', 'day']
         """
-        return self._alter("cluster_by", columns=[] if columns is None else several(columns, "columns"))
+        return self._alter("cluster_by", columns=[] if columns is None else check_name_or_names(columns, "columns"))
 
     def add_feature(self, name: str) -> Done:
-        """Add a feature to the table's protocol, such as `"domainMetadata"` (PROTOCOL.md: "Table Features").
+        """Add a feature to the table's protocol (PROTOCOL.md: "Table Features").
+
+        Arguments:
+            name: The feature, such as `"domainMetadata"`.
 
         Raises `InvalidInputError` for an unknown feature or one that needs another first, `UnsupportedFeatureError` for
         one that deltic does not support.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.create(table, pa.schema([("amount", pa.int64())]))
+        >>> _ = table.add_feature("domainMetadata")
+        >>> "domainMetadata" in table.detail().table_features
+        True
         """
-        feature = string(name, "name")
+        feature = check_str(name, "name")
         return self._step(lambda core: core.add_feature(feature))

@@ -17,36 +17,37 @@ from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
 
 from deltic.errors import InvalidInputError
+from deltic.filter_hints import filter_hint
 from deltic.instant import EPOCH
+from deltic.other_libraries import as_python, is_boolean, is_instance
 
 __all__ = [
-    "LEAST",
+    "MIN_INT64",
     "Compression",
     "Isolation",
     "Mode",
     "PartitionOverwrite",
     "SchemaMode",
     "Time",
-    "bound",
     "byte_size",
+    "check_bool",
+    "check_choice",
+    "check_filter",
+    "check_float",
+    "check_int",
+    "check_name_or_names",
+    "check_names",
+    "check_optional_str",
+    "check_properties",
+    "check_storage_options",
+    "check_str",
     "commit_options",
-    "condition",
     "duration_ms",
     "epoch_ms",
-    "flag",
     "json_object",
     "json_or_string",
     "location",
-    "names",
-    "number",
-    "one_of",
-    "optional_string",
-    "package_of",
-    "properties_of",
-    "settings",
-    "several",
-    "string",
-    "whole",
+    "version_or_ms",
 ]
 
 Mode: TypeAlias = Literal["append", "overwrite", "error", "ignore"]
@@ -59,14 +60,14 @@ Isolation: TypeAlias = Literal["Serializable", "WriteSerializable", "SnapshotIso
 """The isolation level of a transaction; see `docs/commit-protocol.md`."""
 Engine: TypeAlias = Literal["auto", "arrow", "native"]
 """The writer of data files in Spark: deltic's, which gets Arrow batches, or Spark's own."""
-Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "uncompressed"]
+Compression: TypeAlias = Literal["zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed"]
 """Parquet codecs that deltic can write."""
 Time: TypeAlias = datetime | date | str
 """A datetime (pandas' and numpy's too), a date (its midnight), or an ISO 8601 string. UTC by default."""
 
 _CATALOG_NAME = re.compile(r"[A-Za-z_]\w*\.[A-Za-z_]\w*\.[A-Za-z_]\w*")
-_MOST = 1 << 63
-LEAST = -_MOST
+_INT64_END = 1 << 63
+MIN_INT64 = -_INT64_END
 """The smallest number of 64 bits."""
 
 
@@ -74,21 +75,7 @@ def _kind(value: object) -> str:
     return "None" if value is None else type(value).__name__
 
 
-def package_of(cls: type) -> str:
-    """The package of a class, also if its compiled part is in another package."""
-    return cls.__module__.partition(".")[0].lstrip("_")
-
-
-def _is_of(value: object, package: str, *classes: str) -> bool:
-    """Whether a value's class, or a base of it, has one of these names in a package, which need not be installed."""
-    return any(c.__name__ in classes and package_of(c) == package for c in type(value).__mro__)
-
-
-def _is_boolean(value: object) -> bool:
-    return isinstance(value, bool) or _is_of(value, "numpy", "bool", "bool_")
-
-
-def string(value: object, argument: str) -> str:
+def check_str(value: object, argument: str) -> str:
     """A string that the core accepts: Unicode without lone surrogates."""
     if not isinstance(value, str):
         raise InvalidInputError(f"{argument} must be a string, not {_kind(value)}")
@@ -100,103 +87,37 @@ def string(value: object, argument: str) -> str:
     return str.__str__(value)
 
 
-def optional_string(value: object, argument: str) -> str | None:
-    """`string`, or None."""
-    return None if value is None else string(value, argument)
+def check_optional_str(value: object, argument: str) -> str | None:
+    """`check_str`, or None."""
+    return None if value is None else check_str(value, argument)
 
 
-def condition(value: object, argument: str = "filter") -> str | None:
+def check_filter(value: object, argument: str = "filter") -> str | None:
     """A filter: SQL as a string, or None. The error for a filter of another library shows it in deltic's form."""
     if value is None or isinstance(value, str):
-        return optional_string(value, argument)
-    raise InvalidInputError(f"{argument} must be a string of SQL, not {_kind(value)}{_condition_hint(value)}")
+        return check_optional_str(value, argument)
+    raise InvalidInputError(f"{argument} must be a string of SQL, not {_kind(value)}{filter_hint(value)}")
 
 
-def _condition_hint(value: object) -> str:
-    if (written := _of_tuples(value)) is not None:
-        return f": write {written!r}"
-    if isinstance(value, tuple | list):
-        return ": write one string, such as \"month = 7 AND carrier IN ('UA', 'AA')\""
-    if any(_is_of(value, package, "Expression", "Expr", "Column", "Series") for package in _ENGINES):
-        engine = package_of(type(value))
-        return f', and an expression of {engine} cannot be taken apart: write it as SQL, such as "month = 7 AND km > 5"'
-    return ""
-
-
-_ENGINES = ("pyarrow", "polars", "pandas", "pyspark", "duckdb")
-
-
-def _of_tuples(value: object) -> str | None:
-    """The SQL of pyarrow's and deltalake's filters: tuples joined by AND, lists of tuples by OR. Otherwise None."""
-    if not isinstance(value, list | tuple) or not value:
-        return None
-    if isinstance(value[0], str):
-        return _of_tuple(value)
-    if isinstance(value[0], list):
-        parts = [_of_tuples(part) for part in value]
-        texts = [part for part in parts if part is not None]
-        return " OR ".join(f"({part})" for part in texts) if len(texts) == len(parts) else None
-    terms = [_of_tuple(term) for term in value]
-    found = [term for term in terms if term is not None]
-    return " AND ".join(found) if len(found) == len(terms) else None
-
-
-def _of_tuple(term: object) -> str | None:
-    if not isinstance(term, list | tuple) or len(term) != 3:
-        return None
-    column, op, value = term
-    if not isinstance(column, str) or not isinstance(op, str):
-        return None
-    name = column if column.isidentifier() and column.isascii() else "`" + column.replace("`", "``") + "`"
-    if op.lower() in ("in", "not in"):
-        listed = isinstance(value, Iterable) and not isinstance(value, str | bytes)
-        return f"{name} {op.upper()} ({', '.join(_literal(item) for item in value)})" if listed else None
-    if op in ("=", "==") and value is None:
-        return f"{name} IS NULL"
-    if op == "!=" and value is None:
-        return f"{name} IS NOT NULL"
-    return f"{name} {'=' if op == '==' else op} {_literal(value)}" if op in _COMPARISONS else None
-
-
-_COMPARISONS = ("=", "==", "!=", "<>", "<", "<=", ">", ">=")
-
-
-def _literal(value: Any) -> str:
-    if value is None:
-        return "NULL"
-    if _is_boolean(value):
-        return "TRUE" if value else "FALSE"
-    if isinstance(value, datetime):
-        kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
-        return f"{kind} '{value.isoformat(sep=' ')}'"
-    if isinstance(value, date):
-        return f"DATE '{value.isoformat()}'"
-    if isinstance(value, bytes):
-        return f"X'{value.hex()}'"
-    if isinstance(value, str):
-        return "'" + str.__str__(value).replace("'", "''") + "'"
-    return str(value)
-
-
-def whole(value: Any, argument: str, least: int = 0) -> int | None:
+def check_int(value: Any, argument: str, least: int = 0) -> int | None:
     """A number of 64 bits, at least `least`."""
     if value is None:
         return None
     try:
-        number = None if _is_boolean(value) else operator.index(value)
+        number = None if is_boolean(value) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or not least <= number < _MOST:
-        lowest = f" from {least}" if least > LEAST else ""
-        raise InvalidInputError(f"{argument} must be a whole number{lowest}, not {_plain(value)!r}")
+    if number is None or not least <= number < _INT64_END:
+        lowest = f" from {least}" if least > MIN_INT64 else ""
+        raise InvalidInputError(f"{argument} must be a whole number{lowest}, not {as_python(value)!r}")
     return number
 
 
-def number(value: Any, argument: str) -> float:
+def check_float(value: Any, argument: str) -> float:
     """A finite number."""
-    plain = _plain(value)
+    plain = as_python(value)
     try:
-        found = math.nan if _is_boolean(plain) or not isinstance(plain, int | float) else float(plain)
+        found = math.nan if is_boolean(plain) or not isinstance(plain, int | float) else float(plain)
     except OverflowError:
         found = math.inf
     if not math.isfinite(found):
@@ -204,15 +125,15 @@ def number(value: Any, argument: str) -> float:
     return found
 
 
-def flag(value: object, argument: str, or_else: str | None = None) -> bool:
+def check_bool(value: object, argument: str, or_else: str | None = None) -> bool:
     """True or False, and no other value, such as 1. `or_else`: other allowed values, for the message."""
-    if not _is_boolean(value):
+    if not is_boolean(value):
         besides = "" if or_else is None else f" or {or_else}"
         raise InvalidInputError(f"{argument} must be True or False{besides}, not {_kind(value)}")
     return bool(value)
 
 
-def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
+def check_choice(value: object, argument: str, choices: Sequence[str]) -> str:
     """One of several strings."""
     if not isinstance(value, str) or value not in choices:
         listed = ", ".join(map(repr, choices[:-1]))
@@ -220,14 +141,14 @@ def one_of(value: object, argument: str, choices: Sequence[str]) -> str:
     return str.__str__(value)
 
 
-def several(values: Iterable[str] | str, argument: str) -> list[str]:
+def check_name_or_names(values: Iterable[str] | str, argument: str) -> list[str]:
     """Names as a list; a single name is allowed."""
     if isinstance(values, str):
-        return [string(values, argument)]
-    return names(values, argument) or []
+        return [check_str(values, argument)]
+    return check_names(values, argument) or []
 
 
-def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
+def check_names(values: Iterable[str] | None, argument: str) -> list[str] | None:
     """Names as a list; a single string is refused, since it would be taken for a list of letters."""
     if values is None:
         return None
@@ -235,35 +156,37 @@ def names(values: Iterable[str] | None, argument: str) -> list[str] | None:
         raise InvalidInputError(f"{argument} must be a list of names, not a string: write [{str.__str__(values)!r}]")
     if not isinstance(values, Iterable):
         raise InvalidInputError(f"{argument} must be a list of names, not {_kind(values)}")
-    return [string(name, f"{argument}[{at}]") for at, name in enumerate(values)]
+    return [check_str(name, f"{argument}[{at}]") for at, name in enumerate(values)]
 
 
-def settings(options: Mapping[str, str] | None) -> dict[str, str] | None:
+def check_storage_options(options: Mapping[str, str] | None) -> dict[str, str] | None:
     """A store's settings. They may be secret, so messages have the names and never the values."""
     if options is None:
         return None
     if not isinstance(options, Mapping):
         raise InvalidInputError(f"storage_options must be a mapping of strings, not {_kind(options)}")
-    named = {string(key, "a name in storage_options"): value for key, value in options.items()}
-    return {key: string(value, f"storage_options[{key!r}]") for key, value in named.items()}
+    named = {check_str(key, "a name in storage_options"): value for key, value in options.items()}
+    return {key: check_str(value, f"storage_options[{key!r}]") for key, value in named.items()}
 
 
-def properties_of(properties: Mapping[str, str]) -> dict[str, str]:
+def check_properties(properties: Mapping[str, str]) -> dict[str, str]:
     """Table properties, with a hint for a value that is no string."""
     if not isinstance(properties, Mapping):
         raise InvalidInputError(f"properties must be a mapping of strings, not {_kind(properties)}")
     for key, value in properties.items():
         if not isinstance(key, str) or not isinstance(value, str):
-            plain = _plain(value)
+            plain = as_python(value)
             hint = f": write {json.dumps(plain)!r}" if isinstance(plain, bool | int | float) else ""
             raise InvalidInputError(f"property {key!r} must be a string, not {value!r}{hint}")
-    return {string(key, "a property's name"): string(value, f"property {key!r}") for key, value in properties.items()}
+    return {
+        check_str(key, "a property's name"): check_str(value, f"property {key!r}") for key, value in properties.items()
+    }
 
 
 def json_or_string(value: object, argument: str) -> str | None:
     """A string unchanged, and a mapping as JSON."""
     if not isinstance(value, Mapping):
-        return optional_string(value, argument)
+        return check_optional_str(value, argument)
     try:
         return json.dumps(dict(value), default=_for_json)
     except (TypeError, ValueError, RecursionError) as error:
@@ -274,7 +197,7 @@ def json_object(value: object, argument: str) -> dict[str, Any]:
     """A mapping of strings to values that JSON can represent."""
     if not isinstance(value, Mapping):
         raise InvalidInputError(f"{argument} must be a mapping, not {_kind(value)}")
-    named = {string(key, f"a name in {argument}"): member for key, member in value.items()}
+    named = {check_str(key, f"a name in {argument}"): member for key, member in value.items()}
     try:
         found: dict[str, Any] = json.loads(json.dumps(named, default=_for_json, allow_nan=False))
     except (TypeError, ValueError, RecursionError) as error:
@@ -287,8 +210,8 @@ def commit_options(user_metadata: object, commit_info: object, app_id: object, a
     return {
         "user_metadata": json_or_string(user_metadata, "user_metadata"),
         "commit_info": {} if commit_info is None else json_object(commit_info, "commit_info"),
-        "app_id": optional_string(app_id, "app_id"),
-        "app_version": whole(app_version, "app_version", LEAST),
+        "app_id": check_optional_str(app_id, "app_id"),
+        "app_version": check_int(app_version, "app_version", MIN_INT64),
     }
 
 
@@ -307,11 +230,11 @@ _UNITS_OF_TIME = {
 def byte_size(value: Any, argument: str) -> int | None:
     """A number of bytes, at least 1, or a string such as `"128 MB"`, whose units are powers of 1,024 as in Delta."""
     if not isinstance(value, str):
-        return whole(value, argument, 1)
+        return check_int(value, argument, 1)
     found = re.fullmatch(r"\s*([0-9]+)\s*([A-Za-z]*)\s*", value)
     shift = None if found is None else _UNITS_OF_BYTES.get(found[2].lower())
     number = 0 if found is None or shift is None or len(found[1]) > 19 else int(found[1]) << shift
-    if not 0 < number < _MOST:
+    if not 0 < number < _INT64_END:
         message = 'a number of bytes or a string such as "128 MB" or "1 GiB"'
         raise InvalidInputError(f"{argument} must be {message}, not {str.__str__(value)!r}")
     return number
@@ -327,7 +250,7 @@ def duration_ms(value: Any, argument: str) -> int | None:
             message = 'a number of hours or a string such as "7 days", "1 week 12 hours" or "168 hours"'
             raise InvalidInputError(f"{argument} must be {message}, not {str.__str__(value)!r}")
         return ms
-    plain = _plain(value)
+    plain = as_python(value)
     if isinstance(plain, bool) or not isinstance(plain, timedelta | int | float):
         message = 'a timedelta, a number of hours or a string such as "7 days"'
         raise InvalidInputError(f"{argument} must be {message}, not {value!r}")
@@ -355,13 +278,8 @@ def _interval_ms(text: str) -> int | None:
     return int(ms) if ms < 86_400_000 * 1_000_000_000 else None
 
 
-def _plain(value: Any) -> Any:
-    """A scalar of numpy as one of Python."""
-    return value.item() if _is_of(value, "numpy", "generic") else value
-
-
 def _for_json(value: Any) -> Any:
-    plain = _plain(value)
+    plain = as_python(value)
     if plain is not value:
         return plain
     if isinstance(value, date):
@@ -375,7 +293,7 @@ def location(uri: object) -> str:
     """A path or URL as a string; `~` is expanded as in a shell, except in `./~`."""
     if not isinstance(uri, str | os.PathLike):
         raise InvalidInputError(f"uri must be a path or a URL, not {_kind(uri)}")
-    where = string(os.fspath(uri), "uri")
+    where = check_str(os.fspath(uri), "uri")
     if not isinstance(uri, str):
         return where
     if where.startswith("~"):
@@ -396,7 +314,7 @@ def epoch_ms(timestamp: Time | None, argument: str = "timestamp", *, up: bool = 
     """Milliseconds since 1970-01-01 UTC, rounded down, or up if `up`; a time without offset is UTC."""
     if timestamp is None:
         return None
-    if _is_of(timestamp, "numpy", "datetime64"):
+    if is_instance(timestamp, "numpy", "datetime64"):
         return _numpy_ms(timestamp, argument, up)
     if isinstance(timestamp, str):
         iso = timestamp[:-1] + "+00:00" if timestamp.endswith(("Z", "z")) else timestamp
@@ -430,17 +348,17 @@ def _numpy_ms(timestamp: Any, argument: str, up: bool) -> int:
     return int(ms.astype("int64")) + (1 if up and ms < timestamp else 0)
 
 
-def bound(value: int | Time | None, argument: str, *, up: bool = False) -> tuple[int | None, int | None]:
+def version_or_ms(value: int | Time | None, argument: str, *, up: bool = False) -> tuple[int | None, int | None]:
     """One end of a range in the form of the core: a version or milliseconds since 1970-01-01 UTC."""
-    if isinstance(value, date | str | None) or _is_of(value, "numpy", "datetime64"):
+    if isinstance(value, date | str | None) or is_instance(value, "numpy", "datetime64"):
         return None, epoch_ms(value, argument, up=up)  # type: ignore[arg-type]
     try:
-        number = None if _is_boolean(value) else operator.index(value)
+        number = None if is_boolean(value) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
         message = f"{argument} must be a version, a datetime or an ISO 8601 string"
         raise InvalidInputError(f"{message}, not {_kind(value)}")
-    if not 0 <= number < _MOST:
+    if not 0 <= number < _INT64_END:
         raise InvalidInputError(f"{argument} must be a version from 0, not {number}")
     return number, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Any
 
 from deltic.display import html_rows, printable
 
@@ -42,6 +43,10 @@ class Check:
         parsed = json.loads(text)
         findings = tuple(Finding(f["kind"], f["message"], f["path"]) for f in parsed["findings"])
         return cls(parsed["version"], not findings, findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a dict of JSON values."""
+        return {**vars(self), "findings": [dict(vars(finding)) for finding in self.findings]}
 
     def __repr__(self) -> str:
         head = f"Check(version={self.version}, ok={self.ok}"

@@ -16,11 +16,11 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.alter import columns_of
 from deltic.alter import field as column
-from deltic.arguments import flag
+from deltic.arguments import check_bool
 from deltic.display import counted, size
 from deltic.errors import InvalidInputError
 from deltic.iceberg import foreign_table, is_metadata
-from deltic.table import Table, opened
+from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.write_options import checked
 
@@ -115,8 +115,8 @@ def convert(
     [4]
     """
     given = {"properties": properties, "name": name, "description": description}
-    conversion = Conversion.of(opened(uri, storage_options), partition_schema, collect_statistics, given)
-    only_plans = flag(dry_run, "dry_run")
+    conversion = Conversion.of(as_table(uri, storage_options), partition_schema, collect_statistics, given)
+    only_plans = check_bool(dry_run, "dry_run")
     core = conversion.table._core
     with operation("convert", core.uri) as span:
         return span.record(
@@ -135,7 +135,7 @@ class Conversion:
     @classmethod
     def of(cls, table: Table, partition_schema: Any, statistics: bool, given: Mapping[str, Any]) -> Conversion:
         """Check the arguments, and read an Iceberg table's metadata."""
-        options = {"collect_statistics": flag(statistics, "collect_statistics"), **checked(given)}
+        options = {"collect_statistics": check_bool(statistics, "collect_statistics"), **checked(given)}
         partitions = _partition_schema(partition_schema)
         table, named = root_of(table)
         before: str | None = None

@@ -10,10 +10,10 @@ from typing import Any, NoReturn
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import package_of
 from deltic.collections import of_batches, of_rows
 from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.other_libraries import package_of
 from deltic.scan import Plan, Rows
 
 __all__ = ["refuse_geometries", "refuse_names", "stream"]

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from deltic.arguments import string
+from deltic.arguments import check_str
 from deltic.errors import InvalidInputError
 
 __all__ = ["Assigned", "Literal", "Preview", "RowChanges", "assignments", "lit"]
@@ -29,6 +29,9 @@ Assigned: TypeAlias = str | Literal
 def lit(value: Any) -> Literal:
     """A value (not SQL) for `Table.update` and `Table.merge`: anything that pyarrow can put into an array.
 
+    The functions that take it raise `InvalidInputError` for a value that Arrow does not have, or that does not fit its
+    column.
+
     >>> import deltic
     >>> deltic.lit("nut")
     Literal(value='nut')
@@ -44,12 +47,12 @@ def assignments(given: object, argument: str = "set") -> tuple[list[tuple[str, s
     columns: list[tuple[str, str | None]] = []
     values: list[pa.Array] = []
     for name, value in given.items():
-        column = string(name, f"a column of {argument}")
+        column = check_str(name, f"a column of {argument}")
         if isinstance(value, Literal):
             columns.append((column, None))
             values.append(_array(value.value, f"{argument}[{column!r}]"))
         elif isinstance(value, str):
-            columns.append((column, string(value, f"{argument}[{column!r}]")))
+            columns.append((column, check_str(value, f"{argument}[{column!r}]")))
         else:
             kind = type(value).__name__
             raise InvalidInputError(

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from deltic.charts import bars
 from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.maintenance import OptimizeResult
+from deltic.optimize_result import OptimizeResult
 from deltic.snapshot import Snapshot
 
 __all__ = ["SMALL_FILE", "Files", "Layout", "partition_labels"]

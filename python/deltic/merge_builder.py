@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 import pyarrow as pa
 
-from deltic.arguments import byte_size, condition, names, string
+from deltic.arguments import byte_size, check_filter, check_names, check_str
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
@@ -36,6 +36,9 @@ class Merge(Generic[T]):
     and only the last of its kind may have no condition. Conditions and values are SQL over the columns of both sides,
     `"source.price > target.price"`; a column that only one side has needs no alias. Values can also be written
     `deltic.lit(value)`. Column names are case-insensitive.
+
+    The methods that add a clause return the merge, and raise `InvalidInputError` for an argument of a wrong type.
+    Whether SQL and columns fit is known when the merge is previewed or executed.
 
     >>> import tempfile
     >>> import deltic, pyarrow as pa
@@ -66,46 +69,97 @@ class Merge(Generic[T]):
         self._rows: pa.Table | None = None
         self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
         self._is_source_spent = False
-        self._on = string(on, "on")
-        self._aliases = (string(aliases[0], "source_alias"), string(aliases[1], "target_alias"))
+        self._on = check_str(on, "on")
+        self._aliases = (check_str(aliases[0], "source_alias"), check_str(aliases[1], "target_alias"))
         self._clauses: list[dict[str, Any]] = []
         self._values: list[pa.Array] = []
         self._evolves = False
         self._executed = False
 
     def when_matched_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
-        """Update rows of the table that a row of the source matches: see `Table.update` for `set`."""
+        """Update rows of the table that a row of the source matches; `Merge` has an example.
+
+        Arguments:
+            set: Columns and their new values, as for `Table.update`: SQL over both sides, or `deltic.lit(value)`.
+            condition: SQL over both sides, such as `"source.price > target.price"`; None for all matched rows.
+        """
         return self._add("matched", condition, assigned=(set, "set"))
 
     def when_matched_update_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
     ) -> Merge[T]:
-        """Update every column of matched rows to that of the source, except `except_columns`.
+        """Update every column of matched rows to that of the source; `Table.merge` has an example.
 
         The source must have all of them, unless the table computes a column or the merge is `with_schema_evolution`.
+
+        Arguments:
+            condition: SQL over both sides; None for all matched rows.
+            except_columns: Columns that keep their values.
         """
         return self._add("matched", condition, excepted=self._excepted(except_columns))
 
     def when_matched_delete(self, condition: str | None = None) -> Merge[T]:
-        """Delete rows of the table that a row of the source matches."""
+        """Delete rows of the table that a row of the source matches; `Merge` has an example.
+
+        Arguments:
+            condition: SQL over both sides, such as `"source.deleted"`; None for all matched rows.
+        """
         return self._add("matched", condition)
 
     def when_not_matched_insert(self, values: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
-        """Insert rows of the source that match none, with these columns; others get their defaults, or NULL."""
+        """Insert rows of the source that match no row of the table; `Merge` has an example.
+
+        Arguments:
+            values: Columns and their values: SQL over the source, or `deltic.lit(value)`. Other columns get their
+                defaults, or NULL.
+            condition: SQL over the source, such as `"source.count > 0"`; None for all such rows.
+        """
         return self._add("not matched", condition, assigned=(values, "values"))
 
     def when_not_matched_insert_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
     ) -> Merge[T]:
-        """Insert rows of the source that match none, without `except_columns`, which get their defaults, or NULL."""
+        """Insert rows of the source that match no row of the table, with all columns; `Table.merge` has an example.
+
+        Arguments:
+            condition: SQL over the source; None for all such rows.
+            except_columns: Columns that get their defaults, or NULL.
+        """
         return self._add("not matched", condition, excepted=self._excepted(except_columns))
 
     def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
-        """Update rows of the table that no row of the source matches. All files may have to be read for it."""
+        """Update rows of the table that no row of the source matches. All files may have to be read for it.
+
+        Arguments:
+            set: Columns and their new values: SQL over the table's columns, or `deltic.lit(value)`.
+            condition: SQL over the table's columns, such as `"target.day < '2026-01-01'"`; None for all such rows. With
+                one that partition values or statistics can decide, fewer files are read.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut", "bolt"], "left": [3, 5]}))
+        >>> merge = table.merge(pa.table({"item": ["nut"]}), "source.item = target.item")
+        >>> _ = merge.when_not_matched_by_source_update({"left": "0"}, "target.left > 0").execute()
+        >>> table.scan().to_arrow().sort_by("item").to_pylist()
+        [{'item': 'bolt', 'left': 0}, {'item': 'nut', 'left': 3}]
+        """
         return self._add("not matched by source", condition, assigned=(set, "set"))
 
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[T]:
-        """Delete rows of the table that no row of the source matches. All files may have to be read for it."""
+        """Delete rows of the table that no row of the source matches. All files may have to be read for it.
+
+        Arguments:
+            condition: SQL over the table's columns, as for `when_not_matched_by_source_update`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut", "bolt"]}))
+        >>> merge = table.merge(pa.table({"item": ["nut"]}), "source.item = target.item")
+        >>> merge.when_not_matched_by_source_delete().execute().metrics["numTargetRowsDeleted"]
+        1
+        """
         return self._add("not matched by source", condition)
 
     def with_schema_evolution(self) -> Merge[T]:
@@ -148,7 +202,7 @@ class Merge(Generic[T]):
         assigned: tuple[Mapping[str, Assigned], str] | None = None,
         excepted: list[str] | None = None,
     ) -> Merge[T]:
-        where = condition(where, "condition")
+        where = check_filter(where, "condition")
         columns, values = (None, None) if assigned is None else assignments(*assigned)
         # A refused clause must leave no values: these are matched to clauses by their order.
         self._clauses.append({"when": when, "condition": where, "set": columns, "except": excepted})
@@ -156,7 +210,7 @@ class Merge(Generic[T]):
         return self
 
     def _excepted(self, given: Sequence[str] | None) -> list[str]:
-        return names(given, "except_columns") or []
+        return check_names(given, "except_columns") or []
 
     def _step(self, is_read: bool) -> MergeStep:
         """The data for the core. `is_read`: whether a deferred source is read for it."""

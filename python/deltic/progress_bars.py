@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias
 
 from deltic import _deltic
-from deltic.arguments import flag
+from deltic.arguments import check_bool
 from deltic.display import printable, size
 from deltic.errors import InvalidInputError
 
@@ -166,7 +166,7 @@ def progress(to: bool | Callback = True) -> _Block:
     if callable(to):
         return _Block(to)
     try:
-        shows = flag(to, "to")
+        shows = check_bool(to, "to")
     except InvalidInputError:
         kind = to.__class__.__name__
         message = f"progress takes True, False or a function of a deltic.Progress, not {kind}"

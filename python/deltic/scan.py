@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic import _deltic
-from deltic.arguments import flag, whole
+from deltic.arguments import check_bool, check_int
 from deltic.display import counted, html_table, size, some
 from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
@@ -166,9 +166,14 @@ class Plan:
         """Pack the files into at most `n` groups of about equal bytes, to be read on other machines.
 
         A group is opaque bytes, without the settings of the store; `deltic.read_task_group` reads it, in any process
-        that can access the files. `deltic.spark.read` sends each one to a Spark task.
+        that can access the files, and has an example. `deltic.spark.read` sends each one to a Spark task.
+
+        Arguments:
+            n: The most groups; there are fewer if there are fewer files.
+
+        Raises `InvalidInputError` for a number below 0.
         """
-        return self._core.task_groups(whole(n, "n") or 0)
+        return self._core.task_groups(check_int(n, "n") or 0)
 
     def deletion_vectors(self) -> dict[str, str]:
         """The unique id of each file's deletion vector, by the file's path; files without one are left out.
@@ -186,6 +191,16 @@ class Plan:
         """
         return self._core.deletion_vectors()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts of files and bytes as a dict of JSON values; `explain` has more."""
+        return {
+            "files_kept": self.files_kept,
+            "files_total": self.files_total,
+            "bytes_kept": self.bytes_kept,
+            "bytes_total": self.bytes_total,
+            "skipped": self.skipped,
+        }
+
     def explain(self, files: bool = False) -> Explanation:
         """Explain what the query reads and why the rest is skipped; with `files` also for each live file, in memory.
 
@@ -200,7 +215,7 @@ class Plan:
         [{'kept': False, 'partition': {'month': 8}}, {'kept': True, 'partition': {'month': 7}}]
         """
         tasks, snapshot = self.tasks, self._query.snapshot
-        found = snapshot.files().read_all() if flag(files, "files") else None
+        found = snapshot.files().read_all() if check_bool(files, "files") else None
         if found is not None:
             found = found.add_column(0, "kept", pc.is_in(found["path"], value_set=tasks["path"]))
         return Explanation(
@@ -259,6 +274,14 @@ class Rows:
     Any library that supports `__arrow_c_stream__` accepts them: DuckDB, polars, pandas, pyarrow, `deltic.write`. A
     library that pulls the stream itself raises its own exception, with deltic's class in the text; the methods here
     raise deltic's.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+    >>> _ = deltic.write(table, pa.table({"month": [7, 8]}))
+    >>> rows = table.scan()
+    >>> rows.schema.names, rows.to_arrow().num_rows, pa.table(rows).num_rows
+    (['month'], 2, 2)
     """
 
     _core: _deltic.Plan | _deltic.Changes | _deltic.TransactionScan
@@ -275,8 +298,20 @@ class Rows:
         """Return the rows as a lazy stream of record batches of at most `batch_size` rows.
 
         Nothing is read before the first batch is requested, and only a bounded number of batches ahead.
+
+        Arguments:
+            batch_size: The most rows of a batch; None leaves it to deltic.
+
+        Errors while reading are those of a `Scan` or `Changes`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7, 8, 8]}))
+        >>> [batch.num_rows for batch in table.scan().to_reader(batch_size=2)]
+        [2, 1]
         """
-        return reader(self._read(whole(batch_size, "batch_size", 1)))
+        return reader(self._read(check_int(batch_size, "batch_size", 1)))
 
     def to_arrow(self) -> pa.Table:
         """Read all rows into a `pyarrow.Table`."""
@@ -331,21 +366,39 @@ class TableRows(Rows):
         With a filter, files whose statistics or partition values prove that all rows match or none are not read either;
         of the others only the columns of the filter are read. Deleted rows are not counted. If the log has no row count
         for a file, its footer is read.
+
+        Errors are those of a `Scan`.
         """
         with operation("count", self._location()):
             rows = self._core.count()
         return rows if self._limit is None else min(rows, self._limit)
 
     def limit(self, n: int) -> Self:
-        """Return the same scan with at most `n` rows, any of them. It reads no more files than needed."""
-        rows = whole(n, "n") or 0
+        """Return the same scan with at most `n` rows, any of them. It reads no more files than needed.
+
+        Arguments:
+            n: The most rows, from 0. The smaller number counts if the scan has a limit already.
+
+        Raises `InvalidInputError` for a number below 0.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7, 8, 8]}))
+        >>> table.scan().limit(2).to_arrow().num_rows, table.scan().head(5).num_rows
+        (2, 3)
+        """
+        rows = check_int(n, "n") or 0
         limited = object.__new__(type(self))
         limited.__dict__.update(self.__dict__)
         limited._limit = rows if self._limit is None else min(rows, self._limit)
         return limited
 
     def head(self, n: int = 10) -> pa.Table:
-        """Read `n` rows, any of them, into a `pyarrow.Table`: `limit(n).to_arrow()`."""
+        """Read at most `n` rows, any of them, into a `pyarrow.Table`: `limit(n).to_arrow()`.
+
+        Arguments and errors are those of `limit`, and while reading those of a `Scan`.
+        """
         return self.limit(n).to_arrow()
 
     def _read(self, batch_size: int | None = None) -> _deltic.ArrowStream:
@@ -419,6 +472,15 @@ class Changes(Rows):
     Errors while reading, besides those of a `Scan`: `InvalidInputError` for a version inside the range without a change
     data feed or whose rows do not fit the schema of the last one, `VersionNotFoundError` for a file that VACUUM has
     removed.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+    >>> _ = deltic.write(table, pa.table({"item": ["nut"]}), properties={"delta.enableChangeDataFeed": "true"})
+    >>> _ = table.delete()
+    >>> changes = table.changes(start=1)
+    >>> changes.versions, changes.to_arrow().select(["item", "_change_type"]).to_pylist()
+    (range(1, 2), [{'item': 'nut', '_change_type': 'delete'}])
     """
 
     _core: _deltic.Changes

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import condition, names, string
+from deltic.arguments import check_filter, check_names, check_str
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.hints import SNAPSHOTS, no_attribute
@@ -35,6 +35,17 @@ class Snapshot:
 
     Made by `Table.snapshot`. It is pickled as (location, configuration, version), and opened again when it is
     unpickled.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+    >>> _ = deltic.write(table, pa.table({"month": [7, 8], "carrier": ["UA", "B6"]}), partition_by=["month"])
+    >>> snapshot = table.snapshot()
+    >>> _ = table.delete("month = 8")
+    >>> snapshot.version, snapshot.num_files, snapshot.partition_columns, snapshot.schema.names
+    (0, 2, ['month'], ['month', 'carrier'])
+    >>> snapshot.scan().count(), table.scan().count()
+    (2, 1)
     """
 
     def __init__(self, core: _deltic.Snapshot, table: _Opener) -> None:
@@ -91,8 +102,17 @@ class Snapshot:
 
         A transaction that is older than `delta.setTransactionRetentionDuration` now does not count (PROTOCOL.md:
         "Transaction Identifiers").
+
+        Raises `CorruptTableError` for a damaged log, `StorageError` if the store fails.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7]}), app_id="loader", app_version=3)
+        >>> table.snapshot().transaction_version("loader"), table.snapshot().transaction_version("other")
+        (3, None)
         """
-        return self._core.transaction_version(string(app_id, "app_id"))
+        return self._core.transaction_version(check_str(app_id, "app_id"))
 
     def domains(self) -> dict[str, str]:
         """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
@@ -107,22 +127,44 @@ class Snapshot:
         or a back-tick itself is put in back-ticks, as in a filter. A struct that would have no fields is left out, such
         as `partition` of a table without partitions. Bounds of timestamps are wider by up to a millisecond, the
         precision of the log (PROTOCOL.md: "Per-file Statistics").
+
+        Arguments:
+            filter: SQL such as `"month = 7"`; `plan` has the grammar. None for all files.
+
+        Raises what `plan` raises for the filter.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7, 8], "distance": [2475, 733]}), partition_by=["month"])
+        >>> files = table.snapshot().files("month = 7").read_all()
+        >>> files.select(["partition", "num_records", "max"]).to_pylist()
+        [{'partition': {'month': 7}, 'num_records': 1, 'max': {'distance': 2475}}]
         """
-        return reader(self._core.files(condition(filter)))
+        return reader(self._core.files(check_filter(filter)))
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
 
-        `columns`: top-level columns to return, in order; None for all. If row tracking is enabled, these may include
-        `_metadata.row_id` and `_metadata.row_commit_version`. `filter`: SQL such as `"month = 7 AND (carrier IN ('UA',
-        'AA') OR distance > 2000)"`: comparisons (<=> too), AND, OR, NOT, IN, BETWEEN, LIKE with ESCAPE, IS [NOT] NULL,
-        arithmetic, CASE, casts and functions (docs/expressions.md), literals with their type before them (DATE
-        '2013-07-01', TIMESTAMP, TIMESTAMP_NTZ, FLOAT, DOUBLE, X'00ff'), nested fields with dots, back-ticked names;
-        three-valued logic, and a row is kept when the filter is TRUE. A TIMESTAMP without an offset is UTC. A backslash
-        in a string literal is a plain character, not an escape as in Spark; in the pattern of LIKE it escapes the next
-        character.
+        Arguments:
+            columns: Top-level columns to return, in order; None for all. If row tracking is enabled, these may include
+                `_metadata.row_id` and `_metadata.row_commit_version`.
+            filter: SQL such as `"month = 7 AND (carrier IN ('UA', 'AA') OR distance > 2000)"`, as in a WHERE clause of
+                Spark: `docs/expressions.md` has the grammar and the functions. Fields of structs are written with dots,
+                odd names in back-ticks, dates `DATE '2013-07-01'`. A TIMESTAMP without an offset is UTC. A backslash in
+                a string is a plain character, except in the pattern of LIKE. A row is kept if the filter is TRUE.
 
         Raises `InvalidInputError` for a filter that does not parse, an unknown column or literals of another type.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> rows = pa.table({"month": [7, 8], "carrier": ["UA", "B6"], "distance": [2475, 733]})
+        >>> _ = deltic.write(table, rows, partition_by=["month"])
+        >>> snapshot = table.snapshot()
+        >>> filters = "month IN (7, 9)", "carrier LIKE 'U%' OR distance IS NULL", "distance BETWEEN 700 AND 800"
+        >>> [snapshot.plan(["carrier"], filter).files_kept for filter in filters]
+        [1, 1, 1]
         """
         return Plan(*self._plan(columns, filter))
 
@@ -138,7 +180,7 @@ class Snapshot:
         return Scan(*self._plan(columns, filter))
 
     def _plan(self, columns: Sequence[str] | None, filter: str | None) -> tuple[_deltic.Plan, Query]:
-        query = Query(self, names(columns, "columns"), condition(filter))
+        query = Query(self, check_names(columns, "columns"), check_filter(filter))
         with operation("plan", self.uri) as span:
             return span.record(self._core.plan(query.columns, query.filter)), query
 

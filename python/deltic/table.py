@@ -13,42 +13,41 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import Alterable
+from deltic.alter import AlterMethods
 from deltic.arguments import (
     Isolation,
     Time,
-    bound,
+    check_bool,
+    check_filter,
+    check_int,
+    check_names,
+    check_optional_str,
+    check_storage_options,
+    check_str,
     commit_options,
-    condition,
     epoch_ms,
-    flag,
     location,
-    names,
-    optional_string,
-    settings,
-    string,
-    whole,
+    version_or_ms,
 )
 from deltic.check import Check
 from deltic.commit_history import History
-from deltic.copied import Copied
 from deltic.detail import Detail
 from deltic.display import html_table
-from deltic.dml import Assigned, Preview, RowChanges, assignments
+from deltic.dml import RowChanges
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
-from deltic.inspected import Inspected
-from deltic.maintained import Maintained
-from deltic.merge_builder import Merge, MergeStep, operation_parameters
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
-from deltic.telemetry import operation
+from deltic.table_copies import CopyMethods
+from deltic.table_inspection import InspectionMethods
+from deltic.table_maintenance import MaintenanceMethods
+from deltic.table_rows import RowMethods
 from deltic.transaction import Commit, Transaction
 
 __all__ = ["Snapshot", "Table"]
 
 
-class Table(Alterable[Commit], Inspected, Maintained, Copied):
+class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMethods, CopyMethods):
     """A Delta table's location and the configuration of its store. Only methods do I/O, not the constructor.
 
     `uri`: a path, or a URL such as `s3://`, `abfss://`, `gs://`, `file://` or `memory://`. `storage_options`: the
@@ -80,7 +79,10 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         `UnsupportedFeatureError` for a scheme that deltic has no store for. At most `cache_bytes` (512 MiB by default,
         0 for none) of the log's columns stay in memory for the next plan.
         """
-        self._core = _deltic.Table(location(uri), settings(storage_options), whole(cache_bytes, "cache_bytes"))
+        self._core = _deltic.Table(
+            location(uri), check_storage_options(storage_options), check_int(cache_bytes, "cache_bytes")
+        )
+        self._row_changes: Callable[[_deltic.Transaction], RowChanges] = lambda core: core
 
     @property
     def uri(self) -> str:
@@ -102,19 +104,28 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         The latest version is opened once; later calls on this table read only newer commits, and another version with
         the same checkpoint shares its cached columns.
 
-        `timestamp` is a datetime, a date or an ISO 8601 string; without an offset it is UTC. The time of a commit is
-        its in-commit timestamp, if the table has them enabled, otherwise the modification time of its file
-        (PROTOCOL.md: "In-Commit Timestamps"). A time after the newest commit means the latest version; one before the
-        first commit raises `VersionNotFoundError`.
+        Arguments:
+            version: A version, from 0.
+            timestamp: A datetime, a date or an ISO 8601 string; without an offset it is UTC. The time of a commit is
+                its in-commit timestamp, if the table has them enabled, otherwise the modification time of its file
+                (PROTOCOL.md: "In-Commit Timestamps"). A time after the newest commit means the latest version; one
+                before the first commit raises `VersionNotFoundError`.
 
         Raises `TableNotFoundError` if there is no table, `VersionNotFoundError` if it has no such version (any more),
         `InvalidInputError` if both arguments are given, `CorruptTableError` for a damaged log, and
         `UnsupportedFeatureError`, naming them, if the table needs reader features that deltic does not have
         (PROTOCOL.md: "Reader Requirements").
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/planets")
+        >>> commits = [deltic.write(table, pa.table({"name": [name]})) for name in ("Venus", "Mars")]
+        >>> table.snapshot().version, table.snapshot(0).num_files, table.snapshot(timestamp="2100-01-01").version
+        (1, 1, 1)
         """
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
-        return Snapshot(self._core.snapshot(whole(version, "version"), epoch_ms(timestamp)), self)
+        return Snapshot(self._core.snapshot(check_int(version, "version"), epoch_ms(timestamp)), self)
 
     def detail(self) -> Detail:
         """Return what Spark's `DESCRIBE DETAIL` shows of the latest version: counts, properties, features (`Detail`).
@@ -138,15 +149,42 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         Raises what `snapshot` raises, and `InvalidInputError` for a filter that does not parse, an unknown column or a
         value of another type than its column.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7, 8], "carrier": ["UA", "B6"]}))
+        >>> table.scan(["carrier"], filter="month = 7").to_arrow().to_pylist()
+        [{'carrier': 'UA'}]
         """
         return self.snapshot().scan(columns, filter)
 
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
-        """Find which files of the latest version a query must read; the arguments are those of `scan`."""
+        """Find which files of the latest version a query must read.
+
+        Arguments:
+            columns: Top-level columns to return, in order; None for all.
+            filter: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar.
+
+        Raises what `scan` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/flights")
+        >>> _ = deltic.write(table, pa.table({"month": [7, 8], "carrier": ["UA", "B6"]}), partition_by=["month"])
+        >>> table.plan(filter="month = 7")  # doctest: +ELLIPSIS
+        Plan(files=1/2, bytes=..., skipped={'partition': 1, 'statistics': 0})
+        """
         return self.snapshot().plan(columns, filter)
 
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:
-        """Stream the data files of the latest version that may hold rows matching `filter`: see `Snapshot.files`."""
+        """Stream the data files of the latest version that may hold rows matching `filter`: see `Snapshot.files`.
+
+        Arguments:
+            filter: SQL such as `"month = 7"`; `Snapshot.plan` has the grammar. None for all files.
+
+        Raises what `scan` raises.
+        """
         return self.snapshot().files(filter)
 
     def changes(
@@ -158,10 +196,14 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Changes:
         """Read the rows that the commits from `start` to `end` changed, both included: the change data feed.
 
-        `start` (default 0) and `end` (default the latest): versions, or times as in `snapshot`; an end in the future
-        means the latest version. Rows have the schema of the last version and three more columns: `_change_type`
-        (string: insert, delete, update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp`
-        (timestamp). `columns`: those to return; `filter`: as in `Snapshot.plan`, over all these columns.
+        Rows have the schema of the last version and three more columns: `_change_type` (string: insert, delete,
+        update_preimage or update_postimage), `_commit_version` (long) and `_commit_timestamp` (timestamp).
+
+        Arguments:
+            start: The first version, by default 0, or a time as in `snapshot`.
+            end: The last version, by default the latest, or a time; one in the future means the latest version.
+            columns: Columns to return, in order; None for all.
+            filter: SQL as in `Snapshot.plan`, over all these columns.
 
         Raises `VersionNotFoundError` if there is no such version or its commit is no longer in the log,
         `InvalidInputError` if the range ends before it starts, if `delta.enableChangeDataFeed` was not true in all of
@@ -178,29 +220,53 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         >>> sorted(changes.to_arrow().to_pydict()["item"])
         ['bolt', 'gear', 'nut']
         """
-        begin, finish = bound(start, "start", up=True), bound(end, "end")
-        query = ChangeQuery(self, names(columns, "columns"), condition(filter))
+        begin, finish = version_or_ms(start, "start", up=True), version_or_ms(end, "end")
+        query = ChangeQuery(self, check_names(columns, "columns"), check_filter(filter))
         return Changes(self._core.changes(begin, finish, query.columns, query.filter), query)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the commits, newest first: their `commitInfo`, with `version` and `timestamp` (ms since 1970 UTC).
 
-        At most `limit` of them, each with one read of the log. `timestamp` is the time by which `snapshot` finds the
-        version. Commits that log cleanup removed are missing (PROTOCOL.md: "Commit Provenance Information").
+        `timestamp` is the time by which `snapshot` finds the version. Commits that log cleanup removed are missing
+        (PROTOCOL.md: "Commit Provenance Information").
+
+        Arguments:
+            limit: The most commits to return, each with one read of the log; None for all.
+
+        Raises `TableNotFoundError` if there is no table, and `CorruptTableError` for a damaged log.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> _ = table.delete("item = 'nut'")
+        >>> [(entry["version"], entry["operation"]) for entry in table.history(limit=2)]
+        [(1, 'DELETE'), (0, 'CREATE TABLE AS SELECT')]
         """
-        return History(dict(json.loads(entry)) for entry in self._core.history(whole(limit, "limit")))
+        return History(dict(json.loads(entry)) for entry in self._core.history(check_int(limit, "limit")))
 
     def check(self, version: int | None = None, *, files: bool = False) -> Check:
-        """Compare the redundant records of the latest or a given version, and return the differences.
+        """Compare the redundant records of a version, and return the differences.
 
         It compares the version's checksum file with the replayed log, `_last_checkpoint` with the existing checkpoints,
-        and the checkpoint in use with the commits before it, if they are still in the log. With `files`, it also checks
-        that every live data file and deletion vector file exists with its size, with one request for each file. An
-        incomplete multi-part checkpoint is reported too. Nothing is repaired or written.
+        and the checkpoint in use with the commits before it, if they are still in the log. An incomplete multi-part
+        checkpoint is reported too. Nothing is repaired or written.
+
+        Arguments:
+            version: A version, by default the latest.
+            files: True also checks that every live data file and deletion vector file exists with its size, with one
+                request for each file.
 
         Raises what `snapshot` raises for a log that cannot be read, but nothing for a difference.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> table.check(files=True)
+        Check(version=0, ok=True)
         """
-        return Check.parse(self._core.check(whole(version, "version"), flag(files, "files")))
+        return Check.parse(self._core.check(check_int(version, "version"), check_bool(files, "files")))
 
     def transaction(
         self,
@@ -215,217 +281,42 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
     ) -> Transaction:
         """Begin a transaction, to be used in a `with` statement: it commits once, when the block ends.
 
-        `operation`: its name in the history. `isolation`: "Serializable", "WriteSerializable" or "SnapshotIsolation"
-        instead of the table's `delta.isolationLevel`. `user_metadata`: a string, or a mapping to be stored as JSON, for
-        the commit's `userMetadata`. `app_id` and `app_version`: an application's transaction, which must be committed
-        only once; if the table has it or a later one already, nothing is written (`Transaction.replayed`); pass both or
-        neither. `max_attempts`: how often to try if other writers commit first; by default 10,000 times, and for at
-        most a quarter of an hour. `commit_empty`: commit even if nothing was changed.
+        Arguments:
+            operation: Its name in the history.
+            isolation: `"Serializable"`, `"WriteSerializable"` or `"SnapshotIsolation"`; by default the table's
+                `delta.isolationLevel`. See `docs/commit-protocol.md`.
+            user_metadata: The commit's `userMetadata`: a string, or a mapping to be stored as JSON.
+            app_id: With `app_version`, an application's transaction, which must be committed only once: if the table
+                has it or a later one already, nothing is written (`Transaction.replayed`). Pass both or neither.
+            app_version: The number of the application's transaction.
+            max_attempts: How often to try if other writers commit first; by default 10,000 times, and for at most a
+                quarter of an hour.
+            commit_empty: True commits even if nothing was changed.
+            commit_info: More members of the commit's `commitInfo`, as in `deltic.write`.
 
-        The beginning of the block raises `TableNotFoundError` if there is no table, and `UnsupportedFeatureError` if it
-        has features that deltic does not write.
+        The beginning of the block raises `InvalidInputError` for an unknown isolation level, `TableNotFoundError` if
+        there is no table, and `UnsupportedFeatureError` if it has features that deltic does not write. `Transaction`
+        has the errors of the end.
         """
         options = {
-            "operation": string(operation, "operation"),
-            "isolation": optional_string(isolation, "isolation"),
-            "commit_empty": flag(commit_empty, "commit_empty"),
+            "operation": check_str(operation, "operation"),
+            "isolation": check_optional_str(isolation, "isolation"),
+            "commit_empty": check_bool(commit_empty, "commit_empty"),
             **commit_options(user_metadata, commit_info, app_id, app_version),
         }
-        return Transaction(
-            self._begin,
-            self._row_changes,
-            lambda core: Snapshot(core, self),
-            options,
-            whole(max_attempts, "max_attempts", 1),
-            self.uri,
-        )
-
-    def delete(
-        self,
-        where: str | None = None,
-        *,
-        isolation: Isolation | None = None,
-        user_metadata: Mapping[str, Any] | str | None = None,
-        app_id: str | None = None,
-        app_version: int | None = None,
-        max_attempts: int | None = None,
-    ) -> Commit:
-        """Delete the rows that make `where` TRUE, or all rows without it, as one commit.
-
-        `where`: SQL such as `"month = 7 AND carrier IN ('UA', 'AA')"`; `Snapshot.plan` has the grammar. The other
-        arguments are those of `transaction`.
-
-        Files that cannot have a matching row are skipped, and files whose partition values or statistics prove that
-        every row matches are removed without being read. In the others the rows are marked in deletion vectors, if
-        `delta.enableDeletionVectors` is true (PROTOCOL.md: "Deletion Vectors"), or the files are rewritten without
-        them, in the order of their rows. If the table tracks rows, they keep their ids; if it has a change data feed
-        (`delta.enableChangeDataFeed`), `changes` has the deleted rows.
-
-        The commit's `metrics` have delta-spark's names, such as `numDeletedRows` and `numRemovedFiles`. If no row
-        matches, nothing is committed: `attempts` is 0 then, and `version` the one that was read.
-
-        Raises what `scan` raises for `where`, `InvalidInputError` on a table where rows may only be added
-        (`delta.appendOnly`), `CommitConflictError` if another writer has changed the same rows meanwhile,
-        `StorageError` if the store fails. After any of these errors the table is unchanged.
-
-        >>> import tempfile
-        >>> import deltic, pyarrow as pa
-        >>> uri = tempfile.mkdtemp() + "/stock"
-        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt", "gear"], "left": [0, 3, 0]}))
-        >>> table = deltic.Table(uri)
-        >>> commit = table.delete("left = 0")
-        >>> commit.version, commit.metrics["numDeletedRows"], table.scan().to_arrow().to_pylist()
-        (1, 2, [{'item': 'bolt', 'left': 3}])
-        """
-        predicates = [] if condition(where, "where") is None else [where]
-        transaction = self.transaction("DELETE", isolation, user_metadata, app_id, app_version, max_attempts)
-        transaction.described_by(predicate=json.dumps(predicates))
-        with operation("delete", self.uri) as span:
-            return span.record(_changed(transaction, lambda: {"numDeletedRows": transaction.delete(where) or 0}))
-
-    def delete_preview(self, where: str | None = None) -> Preview:
-        """Return what `delete` would do, without writing: see `Preview`.
-
-        Raises what `delete` raises for `where`, and on a table where rows may only be added.
-
-        >>> import tempfile
-        >>> import deltic, pyarrow as pa
-        >>> uri = tempfile.mkdtemp() + "/stock"
-        >>> _ = deltic.write(uri, pa.table({"shop": ["a", "a", "b"], "left": [0, 3, 0]}), partition_by=["shop"])
-        >>> preview = deltic.Table(uri).delete_preview("left = 0")
-        >>> preview.rows, preview.files_removed, preview.files_rewritten
-        (2, 1, 1)
-        """
-        condition(where, "where")
-        return self._previewed(lambda core: core.delete_preview(where))
-
-    def update(
-        self,
-        set: Mapping[str, Assigned],
-        where: str | None = None,
-        *,
-        isolation: Isolation | None = None,
-        user_metadata: Mapping[str, Any] | str | None = None,
-        app_id: str | None = None,
-        app_version: int | None = None,
-        max_attempts: int | None = None,
-    ) -> Commit:
-        """Set columns of the rows that make `where` TRUE, or of all rows without it, as one commit.
-
-        `set`: columns and their new values. A string is SQL over the old row (`docs/expressions.md` has the grammar); a
-        value is written `deltic.lit(value)`. A field of a struct is set by its path, `"address.city"`; if the struct
-        was NULL, it no longer is. `where` and the other arguments are those of `delete`.
-
-        Values are converted as in Spark (ANSI): numbers to numbers, dates and timestamps to each other, anything to a
-        string. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as a
-        division by zero, is an error with the file and the row. Generated columns are computed again.
-
-        Files are found as by `delete`. If `delta.enableDeletionVectors` is true, the rows are marked and written to new
-        files; otherwise their files are rewritten, in the order of their rows. If the table tracks rows, they keep
-        their ids; if it has a change data feed (`delta.enableChangeDataFeed`), `changes` has each row before
-        (`update_preimage`) and after (`update_postimage`).
-
-        The commit's `metrics` have delta-spark's names, such as `numUpdatedRows` and `numCopiedRows`. If no row
-        matches, nothing is committed. Errors are those of `delete`.
-
-        >>> import tempfile
-        >>> import deltic, pyarrow as pa
-        >>> uri = tempfile.mkdtemp() + "/stock"
-        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt"], "left": [1, 3]}))
-        >>> table = deltic.Table(uri)
-        >>> commit = table.update({"left": "left - 1", "item": deltic.lit("NUT")}, "item = 'nut'")
-        >>> commit.metrics["numUpdatedRows"], table.scan().to_arrow().to_pylist()
-        (1, [{'item': 'NUT', 'left': 0}, {'item': 'bolt', 'left': 3}])
-        """
-        predicates = [] if condition(where, "where") is None else [where]
-        assignments(set)
-        transaction = self.transaction("UPDATE", isolation, user_metadata, app_id, app_version, max_attempts)
-        transaction.described_by(predicate=json.dumps(predicates))
-        with operation("update", self.uri) as span:
-            return span.record(_changed(transaction, lambda: {"numUpdatedRows": transaction.update(set, where)}))
-
-    def update_preview(self, set: Mapping[str, Assigned], where: str | None = None) -> Preview:
-        """Return what `update` would do, without writing: see `Preview`.
-
-        Raises what `update` raises for its arguments, but does not compute the values.
-
-        >>> import tempfile
-        >>> import deltic, pyarrow as pa
-        >>> uri = tempfile.mkdtemp() + "/stock"
-        >>> _ = deltic.write(uri, pa.table({"shop": ["a", "a", "b"], "left": [0, 3, 0]}), partition_by=["shop"])
-        >>> preview = deltic.Table(uri).update_preview({"left": "left + 1"}, "shop = 'a'")
-        >>> preview.rows, preview.files_read, preview.files_rewritten
-        (2, 0, 1)
-        """
-        condition(where, "where")
-        columns, values = assignments(set)
-        return self._previewed(lambda core: core.update_preview(columns, values, where))
-
-    def merge(
-        self,
-        source: Any,
-        on: str,
-        source_alias: str = "source",
-        target_alias: str = "target",
-        *,
-        memory_limit: int | str | None = None,
-        isolation: Isolation | None = None,
-        user_metadata: Mapping[str, Any] | str | None = None,
-        app_id: str | None = None,
-        app_version: int | None = None,
-        max_attempts: int | None = None,
-    ) -> Merge[Commit]:
-        """Begin a merge of rows into the table: `Merge` has the methods that add clauses, and `execute`.
-
-        `source`: anything that `deltic.write` takes. It is read once, when the merge is executed or previewed. `on`:
-        SQL over the columns of both sides, such as `"source.id = target.id"`; NULL equals nothing there, and with `<=>`
-        it equals NULL. `source_alias` and `target_alias`: the names of the sides in SQL. `memory_limit`: the most bytes
-        of the source's rows in memory, or a string such as `"1 GB"`; 512 MiB by default, at least 1 MiB. Further rows
-        are written to a temporary file (in `TMPDIR`), which is mapped into memory: its pages are in the system's cache,
-        which the system can free for other programs. A pyarrow table whose columns have a table's types is not copied.
-        The source's keys and the positions of changed rows are in memory, too. The other arguments are those of
-        `transaction`.
-
-        Equalities between the two sides are joined by a hash table of the source; without any, every row is compared
-        with every row. Files that the keys of the source, partition values and statistics rule out are not read, unless
-        there is a clause for rows that no row of the source matches. Rows are then changed as by `update` and `delete`;
-        the rules of the table are checked for every row that is changed or inserted.
-
-        The commit's `metrics` have delta-spark's names, such as `numTargetRowsInserted`, `numTargetRowsUpdated` and
-        `numTargetRowsDeleted`. If no row is changed or inserted, nothing is committed.
-
-        >>> import tempfile
-        >>> import deltic, pyarrow as pa
-        >>> uri = tempfile.mkdtemp() + "/stock"
-        >>> _ = deltic.write(uri, pa.table({"item": ["nut", "bolt"], "left": [1, 3]}))
-        >>> table = deltic.Table(uri)
-        >>> news = pa.table({"item": ["nut", "gear"], "left": [5, 7]})
-        >>> merge = table.merge(news, "source.item = target.item")
-        >>> commit = merge.when_matched_update_all().when_not_matched_insert_all().execute()
-        >>> commit.metrics["numTargetRowsUpdated"], commit.metrics["numTargetRowsInserted"]
-        (1, 1)
-        >>> sorted(table.scan().to_arrow().to_pydict()["left"])
-        [3, 5, 7]
-        """
-
-        def execute(step: MergeStep) -> Commit:
-            transaction = self.transaction("MERGE", isolation, user_metadata, app_id, app_version, max_attempts)
-            transaction.described_by(**operation_parameters(step[1]))
-            with operation("merge", self.uri) as span:
-                return span.record(_changed(transaction, lambda: transaction._merge(step)))
-
-        def preview(step: MergeStep) -> Preview:
-            return self._previewed(lambda core: core.merge_preview(*step))
-
-        def known() -> pa.Schema:
-            return self.snapshot().schema
-
-        return Merge(source, on, (source_alias, target_alias), known, (execute, preview), memory_limit)
+        return Transaction(self, options, check_int(max_attempts, "max_attempts", 1))
 
     def remembers(self) -> bool:
-        """Whether this object remembers the state after its last commit.
+        """Whether this object remembers the state after its last commit; for tests and measurements.
 
         The next transaction uses it, without requests to the store, if it begins within a minute and has no `app_id`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> table.remembers()
+        True
         """
         return self._core.remembers()
 
@@ -434,21 +325,21 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
 
         `lists`, `gets`, `heads`, `puts` and `deletes` are requests, `bytes_read` and `bytes_written` bytes. Requests to
         DynamoDB are not counted.
+
+        >>> import tempfile
+        >>> import deltic
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> table.request_counts()["lists"], table.exists(), table.request_counts()["lists"]
+        (0, False, 1)
         """
         return self._core.request_counts()
 
-    def _begin(self, options: str) -> _deltic.Transaction:
-        return _deltic.begin(self._core, options)
-
-    def _row_changes(self, core: _deltic.Transaction) -> RowChanges:
-        return core
-
-    def _previewed(self, step: Callable[[_deltic.Transaction], str]) -> Preview:
-        core = _deltic.begin(self._core, "{}")
-        try:
-            return Preview.parse(step(core))
-        finally:
-            core.abandon()
+    def _with_row_changes(self, row_changes: Callable[[_deltic.Transaction], RowChanges]) -> Table:
+        """The same table, with the same connections, whose rows are changed in another way."""
+        table = Table.__new__(Table)
+        vars(table).update(vars(self))
+        table._row_changes = row_changes
+        return table
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> Commit:
         # Named by its step.
@@ -478,15 +369,7 @@ class Table(Alterable[Commit], Inspected, Maintained, Copied):
         return html_table(self.uri, [("Delta table", "latest version: table.snapshot()")])
 
 
-def _changed(transaction: Transaction, step: Callable[[], dict[str, int]]) -> Commit:
-    """Change rows and commit. If there is nothing to commit, the result has only the counts of the step."""
-    with transaction as tx:
-        counts = step()
-        looked_at = 0 if tx.replayed else tx.snapshot.version
-    return tx.committed or Commit(looked_at, 0, 0, counts)
-
-
-def opened(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
+def as_table(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
     """The table at a location, or the given one, with other settings if they are given."""
     if isinstance(uri, Table):
         return uri if storage_options is None else Table(uri.uri, storage_options)

@@ -12,10 +12,10 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import whole
+from deltic.arguments import check_int
 from deltic.errors import InvalidInputError
 from deltic.scan import reader
-from deltic.table import Table, opened
+from deltic.table import Table, as_table
 
 __all__ = ["read_task_group"]
 
@@ -49,6 +49,8 @@ def read_task_group(
     """
     if not isinstance(group, bytes | bytearray | memoryview):
         raise InvalidInputError(f"group must be bytes, one of Plan.task_groups, not {type(group).__name__}")
-    table = opened(uri, storage_options)
-    stream = _deltic.read_task_group(table.uri, table.storage_options, bytes(group), whole(batch_size, "batch_size", 1))
+    table = as_table(uri, storage_options)
+    stream = _deltic.read_task_group(
+        table.uri, table.storage_options, bytes(group), check_int(batch_size, "batch_size", 1)
+    )
     return reader(stream)

@@ -11,13 +11,13 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import Alterable, columns_of
-from deltic.arguments import condition, names, optional_string, properties_of, string
+from deltic.alter import AlterMethods, columns_of
+from deltic.arguments import check_filter, check_names, check_optional_str, check_properties, check_str
 from deltic.data import stream
 from deltic.detail import Detail
 from deltic.display import html_table
@@ -38,11 +38,21 @@ Hook: TypeAlias = Callable[[int, list[dict[str, Any]]], object]
 class Commit:
     """A successful commit.
 
-    `version`: the version it made. `attempts`: how many versions were tried: 1 without concurrent commits, 0 if nothing
-    was committed, because the application's transaction was in the table already (`version` is then one that has it),
-    because of `mode="ignore"` and an existing table, or because no row had to be changed. `num_added_files`: data files
-    added. `metrics`: the commit's `operationMetrics`, such as `numOutputRows` and `numOutputBytes`. `compaction`: the
-    version of an auto compaction after it (`Table.compact_automatically`), None if there was none.
+    Attributes:
+        version: The version that it made.
+        attempts: How many versions were tried: 1 without concurrent commits, 0 if nothing was committed, because the
+            application's transaction was in the table already (`version` is then one that has it), because of
+            `mode="ignore"` and an existing table, or because no row had to be changed.
+        num_added_files: How many data files were added.
+        metrics: The commit's `operationMetrics`, whole numbers by delta-spark's names, such as `numOutputRows` and
+            `numOutputBytes`: numbers of rows and of files, and sizes in bytes.
+        compaction: The version of an auto compaction after it (`Table.compact_automatically`), None if there was none.
+
+    >>> import tempfile
+    >>> import deltic, pyarrow as pa
+    >>> commit = deltic.write(tempfile.mkdtemp() + "/stock", pa.table({"item": ["nut", "bolt"]}))
+    >>> commit.version, commit.attempts, commit.num_added_files, commit.metrics["numOutputRows"]
+    (0, 1, 1, 2)
     """
 
     version: int
@@ -93,7 +103,19 @@ class TransactionScan(TableRows):
         return self.num_files
 
 
-class Transaction(Alterable[None]):
+class _Table(Protocol):
+    """The members of a `Table` that are used here; it stands above."""
+
+    _core: _deltic.Table
+    _row_changes: Callable[[_deltic.Transaction], RowChanges]
+
+    @property
+    def uri(self) -> str: ...
+
+    def snapshot(self, version: int) -> Snapshot: ...
+
+
+class Transaction(AlterMethods[None]):
     """Reads, appends and changes that become one commit when the `with` block ends. Made by `Table.transaction`.
 
     An exception inside the block abandons the transaction: nothing is committed, and the files it wrote are deleted. So
@@ -116,20 +138,14 @@ class Transaction(Alterable[None]):
 
     def __init__(
         self,
-        begin: Callable[[str], _deltic.Transaction],
-        row_changes: Callable[[_deltic.Transaction], RowChanges],
-        snapshot: Callable[[_deltic.Snapshot], Snapshot],
+        table: _Table,
         options: Mapping[str, Any],
         max_attempts: int | None,
-        uri: str,
     ) -> None:
         """Keep what is needed to begin; use `Table.transaction`."""
-        self._begin = begin
-        self._row_changes = row_changes
-        self._wrap = snapshot
+        self._table = table
         self._options = dict(options)
         self._max_attempts = max_attempts
-        self._uri = uri
         self._running: _deltic.Transaction | None = None
         self._hooks: list[Hook] = []
         self._replayed = False
@@ -149,25 +165,61 @@ class Transaction(Alterable[None]):
     @property
     def snapshot(self) -> Snapshot:
         """The `Snapshot` that the transaction is based on. Reads through it are not part of the read set."""
-        return self._wrap(self._core().snapshot())
+        return Snapshot(self._core().snapshot(), self._table)
 
     def detail(self) -> Detail:
-        """Return the facts about the version that the transaction is based on: see `Table.detail`."""
+        """Return the facts about the version that the transaction is based on: see `Table.detail`.
+
+        The transaction's own changes are not part of it. Raises `InvalidInputError` outside of the `with` block.
+        """
         return self.snapshot.detail()
 
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
-        """Read rows, including this transaction's changes; the arguments are those of `Snapshot.plan`.
+        """Read rows, including this transaction's changes.
 
         The filter becomes part of the read set: a winner that adds rows which may match it, or removes files that were
         read, is a conflict. Without a filter the read set is the whole table.
+
+        Arguments:
+            columns: Top-level columns to return, in order; None for all.
+            filter: SQL such as `"month = 7"`; `Snapshot.plan` has the grammar.
+
+        Raises what `Snapshot.plan` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut", "bolt"], "left": [3, 0]}))
+        >>> with table.transaction("RESTOCK") as tx:
+        ...     _ = tx.append(pa.table({"item": ["gear"], "left": [0]}))
+        ...     sorted(tx.scan(["item"], "left = 0").to_arrow()["item"].to_pylist())
+        ['bolt', 'gear']
         """
-        return TransactionScan(self._core().scan(names(columns, "columns"), condition(filter)))
+        return TransactionScan(self._core().scan(check_names(columns, "columns"), check_filter(filter)))
 
     def append(self, data: Any) -> int:
-        """Write rows, to be committed at the end, and return how many; `data` as for `deltic.write`."""
+        """Write rows to data files, to be committed at the end of the block, and return how many rows.
+
+        Arguments:
+            data: Rows in any form that `deltic.write` takes, with the columns of the table.
+
+        Raises `InvalidInputError` for columns or values that do not fit the table, and for rows that do not satisfy its
+        rules; `StorageError` if the store fails; any error of reading the data. The rows of that call are left out
+        then. If the error is caught inside the block, the transaction goes on.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> with table.transaction("RESTOCK") as tx:
+        ...     tx.append(pa.table({"item": ["bolt", "gear"]}))
+        2
+        >>> tx.committed.version
+        1
+        """
         core = self._core()
         rows = stream(data, lambda: self.snapshot.schema)
-        with operation("append", self._uri):
+        with operation("append", self._table.uri):
             return core.append(rows, isinstance(rows, pa.Table))
 
     def delete(self, where: str | None = None) -> int | None:
@@ -176,7 +228,7 @@ class Transaction(Alterable[None]):
         Later reads and changes of this transaction do not see them. The arguments, the errors and what is written are
         those of `Table.delete`; None when files went unread and their statistics do not say how many rows they have.
         """
-        return self._row_changes(self._core()).delete(condition(where, "where"))
+        return self._table._row_changes(self._core()).delete(check_filter(where, "where"))
 
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
@@ -185,7 +237,7 @@ class Transaction(Alterable[None]):
         written are those of `Table.update`.
         """
         columns, values = assignments(set)
-        return self._row_changes(self._core()).update(columns, values, condition(where, "where"))
+        return self._table._row_changes(self._core()).update(columns, values, check_filter(where, "where"))
 
     def merge(
         self,
@@ -200,6 +252,15 @@ class Transaction(Alterable[None]):
 
         The arguments, the errors and what is written are those of `Table.merge`. `execute` returns how many rows were
         inserted, updated and deleted, by the names of the commit's metrics.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"], "left": [3]}))
+        >>> with table.transaction("COUNT") as tx:
+        ...     merge = tx.merge(pa.table({"item": ["nut"], "left": [5]}), "source.item = target.item")
+        ...     merge.when_matched_update_all().execute()["numTargetRowsUpdated"]
+        1
         """
 
         def execute(step: MergeStep) -> dict[str, int]:
@@ -212,14 +273,26 @@ class Transaction(Alterable[None]):
         return Merge(source, on, (source_alias, target_alias), lambda: self.snapshot.schema, steps, memory_limit)
 
     def remove(self, what: str | Sequence[str]) -> int:
-        """Remove whole files and return how many: those of a filter (a string), or those at some paths (a list).
+        """Remove whole files and return how many.
+
+        Arguments:
+            what: A filter (a string) that all rows of the files satisfy, as for partitions or by the statistics; or
+                paths of files (a list), as in `Snapshot.files`.
 
         Raises `InvalidInputError`, naming the file, for one that may have other rows than those of the filter, for a
         path that is not in the table, and on a table where rows may only be added (`delta.appendOnly`).
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"shop": ["a", "b"], "left": [3, 5]}), partition_by=["shop"])
+        >>> with table.transaction("CLOSE") as tx:
+        ...     tx.remove("shop = 'a'")
+        1
         """
         core = self._core()
-        paths = None if isinstance(what, str) else names(what, "what") or []
-        return core.remove_where(string(what, "what")) if paths is None else core.remove_paths(paths)
+        paths = None if isinstance(what, str) else check_names(what, "what") or []
+        return core.remove_where(check_str(what, "what")) if paths is None else core.remove_paths(paths)
 
     def set_metadata(
         self,
@@ -230,37 +303,63 @@ class Transaction(Alterable[None]):
         properties: Mapping[str, str] | None = None,
         unset: Sequence[str] = (),
     ) -> None:
-        """Change several things of the table's metadata at once: after reads, before rows are
-        deleted or appended.
+        """Change several parts of the table's metadata at once: after reads, before rows are deleted or appended.
 
-        Arguments that are None change nothing. The methods of `Alterable` do one thing each.
+        Methods such as `add_columns` and `set_properties` change one part each.
 
-        `schema`: the whole new schema, a `pyarrow.Schema` or anything with `__arrow_c_schema__`; nullable columns may
-        be added. `properties`: to be set; the features that they need are added to the protocol. `unset`: properties to
-        be removed.
+        Arguments:
+            name: The table's name; None changes nothing, here and below.
+            description: The table's description.
+            schema: The whole new schema, a `pyarrow.Schema` or anything with `__arrow_c_schema__`; nullable columns may
+                be added.
+            properties: Properties to set; the features that they need are added to the protocol.
+            unset: Names of properties to remove.
 
         Raises `InvalidInputError` for metadata that is invalid or cannot follow the old metadata (PROTOCOL.md: "Change
         Metadata"), `UnsupportedFeatureError` if deltic could not write the table afterwards. Row tracking is enabled by
         `Table.enable_row_tracking`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> with table.transaction("DESCRIBE") as tx:
+        ...     tx.set_metadata(name="stock", properties={"owner": "shop 7"})
+        >>> table.detail().name, table.detail().properties
+        ('stock', {'owner': 'shop 7'})
         """
         columns = None if schema is None else columns_of(schema, "schema")
-        given = {} if properties is None else properties_of(properties)
+        given = {} if properties is None else check_properties(properties)
         self._alter(
             "set",
             columns,
-            name=optional_string(name, "name"),
-            description=optional_string(description, "description"),
+            name=check_optional_str(name, "name"),
+            description=check_optional_str(description, "description"),
             properties=given,
-            unset=names(unset, "unset") or [],
+            unset=check_names(unset, "unset") or [],
         )
 
     def set_domain(self, domain: str, configuration: str | None) -> None:
-        """Set the configuration of a metadata domain, a string; None removes the domain.
+        """Set the configuration of a metadata domain, or remove the domain (PROTOCOL.md: "Domain Metadata").
+
+        Arguments:
+            domain: The name of the domain.
+            configuration: Its configuration, any string; None removes the domain.
 
         Raises `InvalidInputError` for names that begin with `delta.`, and when the table does not have the feature
-        `domainMetadata` (PROTOCOL.md: "Domain Metadata").
+        `domainMetadata`.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> _ = table.add_feature("domainMetadata")
+        >>> with table.transaction("LABEL") as tx:
+        ...     tx.set_domain("shop.labels", "{}")
+        >>> table.snapshot().domains()
+        {'shop.labels': '{}'}
         """
-        self._core().set_domain(string(domain, "domain"), optional_string(configuration, "configuration"))
+        self._core().set_domain(check_str(domain, "domain"), check_optional_str(configuration, "configuration"))
 
     def described_by(self, **parameters: str) -> None:
         """Set the operation parameters for the history, before the `with` block begins."""
@@ -271,6 +370,19 @@ class Transaction(Alterable[None]):
 
         If there is an auto compaction (`Table.compact_automatically`), it is called after that, with the commit of this
         transaction. A hook that fails is reported as a `RuntimeWarning`: the commit is not affected.
+
+        Raises `InvalidInputError` for a hook that is not callable.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}))
+        >>> with table.transaction("RESTOCK") as tx:
+        ...     @tx.on_commit
+        ...     def announce(version, actions):
+        ...         print(version, sum("add" in action for action in actions))
+        ...     _ = tx.append(pa.table({"item": ["bolt"]}))
+        1 1
         """
         if not callable(hook):
             raise InvalidInputError(f"hook must be a function, not {type(hook).__name__}")
@@ -286,12 +398,12 @@ class Transaction(Alterable[None]):
             state = f"{'replayed' if self.replayed else 'committed'}, version={self._committed.version}"
         else:
             state = "ended without a commit"
-        return f"Transaction({self._uri!r}, operation={self._options.get('operation')!r}, {state})"
+        return f"Transaction({self._table.uri!r}, operation={self._options.get('operation')!r}, {state})"
 
     def __enter__(self) -> Transaction:
         if self._running is not None or self._ended:
             raise InvalidInputError("a transaction is used once; begin another")
-        self._running = self._begin(json.dumps(self._options))
+        self._running = _deltic.begin(self._table._core, json.dumps(self._options))
         self._replayed = self._running.replayed() is not None
         return self
 
@@ -303,7 +415,7 @@ class Transaction(Alterable[None]):
         if kind is not None:
             core.abandon()
             return
-        with operation("commit", self._uri) as span:
+        with operation("commit", self._table.uri) as span:
             done = core.commit(self._max_attempts, bool(self._hooks))
             if done is None:
                 return
@@ -316,14 +428,14 @@ class Transaction(Alterable[None]):
 
         Raises `InvalidInputError` as that does, and for a feature that readers need, which takes several commits.
         """
-        feature = string(name, "name")
+        feature = check_str(name, "name")
         self._step(lambda core: core.drop_feature(feature))
 
     def _step(self, step: Callable[[_deltic.Transaction], None]) -> None:
         step(self._core())
 
     def _merge(self, step: MergeStep) -> dict[str, int]:
-        return metrics_of(self._row_changes(self._core()).merge(*step))
+        return metrics_of(self._table._row_changes(self._core()).merge(*step))
 
     def _core(self) -> _deltic.Transaction:
         if self._running is None:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltic.arguments import duration_ms, flag
+from deltic.arguments import check_bool, duration_ms
 from deltic.display import counted, html_table, size
 from deltic.errors import InvalidInputError
 
@@ -57,6 +57,14 @@ class VacuumResult:
         verb = "would be deleted" if self.dry_run else "deleted"
         return f"{self.files_deleted:,} of {counted(self.files_seen, 'file')} {verb} ({size(self.bytes_deleted)})"
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a dict of JSON values; it has `files`, their paths, only in a dry run."""
+        fields = dict(vars(self))
+        files = fields.pop("files")
+        hours = fields.pop("retention").total_seconds() / 3600
+        found = {"retention_hours": hours, **fields, "nested_tables": list(self.nested_tables)}
+        return found if files is None else {**found, "files": files["path"].to_pylist()}
+
     def lines(self) -> list[tuple[str, str]]:
         """Names and values for display."""
         hours = self.retention.total_seconds() / 3600
@@ -79,8 +87,8 @@ def vacuum_arguments(
     """The checked arguments of a vacuum, in the form of the core."""
     if mode not in ("full", "lite"):
         raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
-    length = (duration_ms(retention, "retention"), flag(force, "force"))
-    dry = flag(dry_run, "dry_run")
+    length = (duration_ms(retention, "retention"), check_bool(force, "force"))
+    dry = check_bool(dry_run, "dry_run")
     files = inventory_of(inventory)
     if files is not None and mode == "lite":
         raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")

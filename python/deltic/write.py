@@ -15,7 +15,16 @@ import pyarrow as pa
 
 from deltic import _deltic
 from deltic.alter import columns_of
-from deltic.arguments import Compression, Mode, PartitionOverwrite, SchemaMode, names, several, string, whole
+from deltic.arguments import (
+    Compression,
+    Mode,
+    PartitionOverwrite,
+    SchemaMode,
+    check_int,
+    check_name_or_names,
+    check_names,
+    check_str,
+)
 from deltic.data import stream
 from deltic.errors import (
     InvalidInputError,
@@ -24,10 +33,10 @@ from deltic.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from deltic.table import Table, opened
+from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.transaction import Commit
-from deltic.write_options import checked, core_options, options_of
+from deltic.write_options import checked, core_options
 
 __all__ = ["Commit", "create", "write"]
 
@@ -35,7 +44,7 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 """What `create` does if there is a table already, or none."""
 
 
-def commit(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
+def commit_core(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files if it is refused."""
     with operation("commit") as span:
         done = transaction.commit(max_attempts)
@@ -99,14 +108,14 @@ def create(
     definition = {"mode": mode, **checked({"properties": properties, "name": name, "description": description})}
     if isinstance(partition_by, str):
         partition_by = [partition_by]
-    if (partition_columns := names(partition_by, "partition_by")) is not None:
+    if (partition_columns := check_names(partition_by, "partition_by")) is not None:
         definition["partition_by"] = partition_columns
     if cluster_by is not None:
-        definition["cluster_by"] = several(cluster_by, "cluster_by")
+        definition["cluster_by"] = check_name_or_names(cluster_by, "cluster_by")
     if constraints is not None:
         definition["constraints"] = _expressions(constraints)
     columns = columns_of(schema, "schema")
-    return Commit.parse(_deltic.create(opened(uri, storage_options)._core, columns, json.dumps(definition)))
+    return Commit.parse(_deltic.create(as_table(uri, storage_options)._core, columns, json.dumps(definition)))
 
 
 def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
@@ -114,7 +123,7 @@ def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
         message = "a mapping of names to SQL"
         raise InvalidInputError(f"constraints must be {message}, not {constraints.__class__.__name__}")
     return {
-        string(name, "a constraint's name"): string(expression, f"constraint {name!r}")
+        check_str(name, "a constraint's name"): check_str(expression, f"constraint {name!r}")
         for name, expression in constraints.items()
     }
 
@@ -233,9 +242,31 @@ def write(
     >>> deltic.Table(uri).history(limit=1)[0]["userMetadata"]
     '{"job": "nightly"}'
     """
-    chosen = core_options(mode, options_of(locals()))
-    attempts = whole(max_attempts, "max_attempts", 1)
-    table = opened(uri_or_table, storage_options)
+    options = {
+        "partition_by": partition_by,
+        "replace_where": replace_where,
+        "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
+        "data_change": data_change,
+        "sort_by": sort_by,
+        "target_file_size": target_file_size,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "column_options": column_options,
+        "memory_limit": memory_limit,
+        "properties": properties,
+        "name": name,
+        "description": description,
+        "user_metadata": user_metadata,
+        "commit_info": commit_info,
+        "app_id": app_id,
+        "app_version": app_version,
+    }
+    chosen = core_options(mode, options)
+    attempts = check_int(max_attempts, "max_attempts", 1)
+    table = as_table(uri_or_table, storage_options)
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     with operation("write", table.uri) as span:
         transaction = _deltic.plan_write(table._core, rows.schema, chosen)
@@ -268,4 +299,4 @@ def _written(
         # Rows that are kept may have been rewritten already, because of those that the write replaces.
         transaction.abandon()
         raise
-    return commit(transaction, max_attempts)
+    return commit_core(transaction, max_attempts)

@@ -8,39 +8,35 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, get_args
 
 from deltic.arguments import (
-    LEAST,
+    MIN_INT64,
+    Mode,
+    PartitionOverwrite,
+    SchemaMode,
     byte_size,
-    condition,
-    flag,
+    check_bool,
+    check_choice,
+    check_filter,
+    check_float,
+    check_int,
+    check_name_or_names,
+    check_properties,
+    check_str,
     json_object,
     json_or_string,
-    number,
-    one_of,
-    properties_of,
-    several,
-    string,
-    whole,
 )
 from deltic.errors import InvalidInputError
 
-__all__ = ["checked", "core_options", "options_of"]
-
-MODES = ("append", "overwrite", "error", "ignore")
+__all__ = ["checked", "core_options"]
 
 Check = Callable[[Any, str], Any]
 
 
 def core_options(mode: object, options: Mapping[str, Any]) -> str:
     """The options of a write as JSON for the core. None means that an option is not given."""
-    return json.dumps({"mode": one_of(mode, "mode", MODES), **checked(options)})
-
-
-def options_of(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """All options of a write, from the arguments of a function: its `locals()` at the beginning."""
-    return {name: arguments[name] for name in ("data_change", *_TABLE, *_FILES)}
+    return json.dumps({"mode": check_choice(mode, "mode", get_args(Mode)), **checked(options)})
 
 
 def checked(options: Mapping[str, Any]) -> dict[str, Any]:
@@ -51,7 +47,7 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
         if value is None:
             continue
         if name == "data_change":
-            found["rearrange_only"] = not flag(value, name)
+            found["rearrange_only"] = not check_bool(value, name)
         elif name in _FILES:
             files[name] = _FILES[name](value, name)
         else:
@@ -60,21 +56,21 @@ def checked(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _at_least(least: int) -> Check:
-    return lambda value, argument: whole(value, argument, least)
+    return lambda value, argument: check_int(value, argument, least)
 
 
 def _column_options(value: object, argument: str) -> dict[str, Any]:
     chosen = {}
     for name, options in _mapping(value, argument).items():
         place = f"{argument}[{name!r}]"
-        chosen[string(name, f"a name in {argument}")] = _members(options, place, _COLUMN)
+        chosen[check_str(name, f"a name in {argument}")] = _members(options, place, _COLUMN)
     return chosen
 
 
 def _bloom_filter(value: object, argument: str) -> dict[str, Any] | None:
     if isinstance(value, Mapping):
         return _members(value, argument, _BLOOM_FILTER)
-    return {} if flag(value, argument, or_else="a mapping of fpp and ndv") else None
+    return {} if check_bool(value, argument, or_else="a mapping of fpp and ndv") else None
 
 
 def _members(value: object, argument: str, known: Mapping[str, Check]) -> dict[str, Any]:
@@ -95,34 +91,34 @@ def _mapping(value: object, argument: str) -> Mapping[Any, Any]:
     return value
 
 
-_BLOOM_FILTER: dict[str, Check] = {"fpp": number, "ndv": _at_least(1)}
+_BLOOM_FILTER: dict[str, Check] = {"fpp": check_float, "ndv": _at_least(1)}
 _COLUMN: dict[str, Check] = {
-    "encoding": string,
-    "dictionary": flag,
-    "compression": string,
-    "compression_level": _at_least(LEAST),
+    "encoding": check_str,
+    "dictionary": check_bool,
+    "compression": check_str,
+    "compression_level": _at_least(MIN_INT64),
     "bloom_filter": _bloom_filter,
 }
 _FILES: dict[str, Check] = {
     "target_file_size": byte_size,
     "max_rows_per_file": _at_least(1),
     "row_group_rows": _at_least(1),
-    "compression": string,
-    "compression_level": _at_least(LEAST),
+    "compression": check_str,
+    "compression_level": _at_least(MIN_INT64),
     "column_options": _column_options,
-    "sort_by": several,
+    "sort_by": check_name_or_names,
     "memory_limit": byte_size,
 }
 _TABLE: dict[str, Check] = {
-    "partition_by": several,
-    "partition_overwrite": lambda value, argument: one_of(value, argument, ("static", "dynamic")),
-    "replace_where": condition,
-    "schema_mode": lambda value, argument: one_of(value, argument, ("merge", "overwrite")),
-    "properties": lambda value, _argument: properties_of(value),
-    "name": string,
-    "description": string,
+    "partition_by": check_name_or_names,
+    "partition_overwrite": lambda value, argument: check_choice(value, argument, get_args(PartitionOverwrite)),
+    "replace_where": check_filter,
+    "schema_mode": lambda value, argument: check_choice(value, argument, get_args(SchemaMode)),
+    "properties": lambda value, _argument: check_properties(value),
+    "name": check_str,
+    "description": check_str,
     "user_metadata": json_or_string,
     "commit_info": json_object,
-    "app_id": string,
-    "app_version": _at_least(LEAST),
+    "app_id": check_str,
+    "app_version": _at_least(MIN_INT64),
 }

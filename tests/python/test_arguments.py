@@ -20,7 +20,7 @@ import pytest
 
 import deltic
 from deltic import arguments
-from deltic.copied import CloneMode
+from deltic.table_copies import CloneMode
 from deltic.vacuum_result import VacuumMode
 from deltic.write import CreateMode
 
@@ -707,3 +707,17 @@ def test_literal_types_list_the_accepted_strings(table: deltic.Table) -> None:
         table.vacuum(mode=mode, dry_run=True)
     with pytest.raises(deltic.InvalidInputError, match="'upsert'"):
         deltic.write(table, ROW, mode="upsert")
+
+
+def test_literal_types_list_all_that_the_core_accepts(table: deltic.Table) -> None:
+    """The core's messages list the accepted strings."""
+    codec: Any = "lzo"
+    with pytest.raises(deltic.InvalidInputError) as caught:
+        deltic.write(table, ROW, compression=codec)
+    listed = str(caught.value).split("; use ")[1].split(" [")[0]
+    assert re.split(", | or ", listed) == list(get_args(arguments.Compression))
+    level: Any = "ReadCommitted"
+    with pytest.raises(deltic.InvalidInputError) as caught:
+        committed(table, lambda tx: tx.append(ROW), isolation=level)
+    listed = str(caught.value).split("may be ")[1].split(" [")[0]
+    assert re.split(", | or ", listed) == list(get_args(arguments.Isolation))

@@ -242,7 +242,7 @@ def test_errors_of_a_damaged_table_recommend_repair(
         deltic.write(uri, pa.table({"v": [value]}))
     for path in Path(uri, "_delta_log").glob("*.checkpoint*"):
         path.write_bytes(b"no checkpoint")
-    advice = f"`deltic repair --dry-run {uri}` says what of the newest version is damaged and what can be mended"
+    advice = f"`deltic repair --dry-run {uri}` reports what is damaged and what can be repaired"
     assert advice in output(capsys, "check", uri)
     assert main(["repair", uri]) == 0
     assert main(["check", uri]) == 0

@@ -190,6 +190,28 @@ def test_generated_parts_are_current(root: Path) -> None:
         assert generate.with_generated(text, make()) == text, f"docs/{name} is stale: run `make docs`"
 
 
+def named_modules(root: Path, *crates: str) -> set[str]:
+    """The modules in the first column of the table of some crates in the architecture."""
+    text = (root / "docs" / "architecture.md").read_text()
+    heading = ", ".join(f"`rust/{crate}/src/`" for crate in crates)
+    (table,) = re.findall(rf"^\| {heading} \| \|\n\|---\|---\|\n(.*?)\n\n", text, re.DOTALL | re.MULTILINE)
+    cells = [line.split(" | ")[0] for line in table.splitlines()]
+    return {name.rstrip("/") for cell in cells for name in re.findall(r"`([a-z_/]+)`", cell)}
+
+
+def modules_of(root: Path, crate: str) -> set[str]:
+    return {path.stem for path in (root / "rust" / crate / "src").iterdir()} - {"lib"}
+
+
+@pytest.mark.parametrize("crate", ["protocol", "table"])
+def test_the_architecture_names_every_module(root: Path, crate: str) -> None:
+    assert named_modules(root, crate) == modules_of(root, crate)
+
+
+def test_the_architecture_names_modules_that_exist(root: Path) -> None:
+    assert named_modules(root, "store", "pages") <= modules_of(root, "store") | modules_of(root, "pages")
+
+
 def test_the_errors_page_names_every_class(root: Path) -> None:
     text = (root / "docs" / "errors.md").read_text()
     for name in deltic.__all__:

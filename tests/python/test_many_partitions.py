@@ -12,7 +12,7 @@ from sample import adds, open_files
 
 import deltic
 from deltic import _deltic
-from deltic.write import commit
+from deltic.write import commit_core
 from deltic.write_options import core_options
 
 PARTITIONS = 700
@@ -115,6 +115,6 @@ def test_a_task_has_one_file_for_each_partition(uri: str, temporary: Path) -> No
     written = _deltic.write_files(transaction.write_plan(SCHEMA), None, rows, task=0)
     assert len(written) == len(set(of_rows)) == PARTITIONS
     transaction.append_files(written)
-    commit(transaction, None)
+    commit_core(transaction, None)
     assert open_files(temporary) == 0
     assert sorted(deltic.Table(uri).scan().to_arrow()["n"].to_pylist()) == list(range(30_000))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import random
 import shutil
 from collections import Counter
@@ -413,3 +414,21 @@ def test_random_changes_match_a_model(uri: str, seed: int, properties: dict[str,
             assert all(row_id > max(ids, default=-1) for row_id in fresh), "new rows get new row ids"
             ids |= seen
     assert Log(uri).read(0)
+
+
+def test_a_table_whose_rows_are_changed_in_another_way_is_the_same_table(uri: str) -> None:
+    """As with Spark, whose executors change them."""
+    deltic.write(uri, pa.table({"n": [1, 2, 3]}))
+    table = deltic.Table(uri, cache_bytes=1 << 20)
+    changed: list[object] = []
+
+    def counted(core: Any) -> Any:
+        changed.append(core)
+        return core
+
+    other = table._with_row_changes(counted)
+    assert other.delete("n = 1").version == 1
+    assert table.delete("n = 2").version == 2
+    assert len(changed) == 1
+    assert pickle.loads(pickle.dumps(other)) == other == table
+    assert other.snapshot().scan().to_arrow()["n"].to_pylist() == [3]

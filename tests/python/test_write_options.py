@@ -1,5 +1,6 @@
 """Options of a write: effects on the table and its files; wrong options are refused without a write."""
 
+import inspect
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,6 +75,17 @@ def test_one_of_two_writers_creates_the_table(uri: str, mode: Any) -> None:
         assert outcome is deltic.TableExistsError
     assert deltic.Table(uri).scan().to_arrow()["n"].to_pylist() == [1]
     assert len(files(uri)) == 1, "the loser's file is deleted"
+
+
+OPTIONS = inspect.signature(deltic.write).parameters.keys() - {"uri_or_table", "data", "storage_options"}
+
+
+@pytest.mark.parametrize("option", sorted(OPTIONS))
+def test_every_option_is_passed_on(uri: str, option: str) -> None:
+    """An option that was not passed on would not be refused."""
+    with pytest.raises(deltic.InvalidInputError, match=option):
+        deltic.write(uri, ROW, **{option: object()})
+    assert not deltic.Table(uri).exists()
 
 
 def test_a_single_column_name_instead_of_a_list(uri: str) -> None:

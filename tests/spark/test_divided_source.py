@@ -22,7 +22,7 @@ import deltic
 import deltic.merge_source
 import deltic.spark
 from deltic import Table
-from deltic.spark import merge_source, rows
+from deltic.spark import frame_source, rows
 
 Clauses = Callable[["deltic.Merge[deltic.Commit]"], "deltic.Merge[deltic.Commit]"]
 
@@ -43,15 +43,15 @@ def divided(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Make every source count as large and every file as worth a task; record the number of tasks of each merge."""
     monkeypatch.setattr(rows, "BYTES_PER_TASK", 1)
     monkeypatch.setattr(rows, "LARGE_SOURCE", 0)
-    monkeypatch.setattr(merge_source, "KEPT_BYTES", 0)
+    monkeypatch.setattr(frame_source, "KEPT_BYTES", 0)
     counted: list[int] = []
-    plain = merge_source.StoredSource.change
+    plain = frame_source.StoredSource.change
 
-    def change(self: merge_source.StoredSource, tasks: Any, *others: Any) -> list[bytes]:
+    def change(self: frame_source.StoredSource, tasks: Any, *others: Any) -> list[bytes]:
         counted.append(len(tasks))
         return plain(self, tasks, *others)
 
-    monkeypatch.setattr(merge_source.StoredSource, "change", change)
+    monkeypatch.setattr(frame_source.StoredSource, "change", change)
     return counted
 
 
@@ -311,16 +311,16 @@ def test_a_merge_can_be_repeated_after_a_conflict(
     news = spark.range(60).select("id", F.rand().alias("n"))
     merge = deltic.spark.merge(spark, table, news, "source.id = target.id").when_matched_update({"n": "source.n"})
     seen: list[pa.Table] = []
-    plain = merge_source.StoredSource.change
+    plain = frame_source.StoredSource.change
 
-    def overtaken(self: merge_source.StoredSource, *arguments: Any) -> list[bytes]:
+    def overtaken(self: frame_source.StoredSource, *arguments: Any) -> list[bytes]:
         seen.append(self.collected())
         done = plain(self, *arguments)
         if len(seen) == 1:
             table.update({"n": "n + 1"})
         return done
 
-    monkeypatch.setattr(merge_source.StoredSource, "change", overtaken)
+    monkeypatch.setattr(frame_source.StoredSource, "change", overtaken)
     with pytest.raises(deltic.CommitConflictError):
         merge.execute()
     assert merge.execute().metrics["numTargetRowsUpdated"] == 55
@@ -380,7 +380,7 @@ def test_partitions_without_rows(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int
 ) -> None:
     """The source has variants, whose Arrow type differs between Spark and tables."""
-    monkeypatch.setattr(merge_source, "KEPT_BYTES", kept)
+    monkeypatch.setattr(frame_source, "KEPT_BYTES", kept)
     monkeypatch.setattr(rows, "LARGE_SOURCE", 1 - kept)
     uri = str(tmp_path / "table")
     deltic.spark.write(spark.range(2).selectExpr("id", "parse_json('[1]') AS v"), uri)
@@ -396,16 +396,16 @@ def test_partitions_without_rows(
 def test_killed_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str) -> None:
     before = made(str(tmp_path / "before"), VECTORS | FEED)
     (tmp_path / "deaths").mkdir()
-    plain = getattr(merge_source, job)
+    plain = getattr(frame_source, job)
     with monkeypatch.context() as patched:
-        patched.setattr(merge_source, job, dying(plain, tmp_path / "deaths", 1))
+        patched.setattr(frame_source, job, dying(plain, tmp_path / "deaths", 1))
         upsert: Clauses = lambda merge: merge.when_matched_update({"n": "source.n"}).when_not_matched_insert(  # noqa: E731
             {"id": "source.id"}
         )
         compared(tmp_path, before, both(spark, source_rows()), "source.id = target.id", upsert)
         assert list((tmp_path / "deaths").iterdir())
     files = set(Path(before.uri).rglob("*.parquet"))
-    monkeypatch.setattr(merge_source, job, dying(plain, tmp_path / "deaths", 1000))
+    monkeypatch.setattr(frame_source, job, dying(plain, tmp_path / "deaths", 1000))
     with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
         upsert(deltic.spark.merge(spark, before, both(spark, source_rows())[1], "source.id = target.id")).execute()
     assert (before.snapshot().version, set(Path(before.uri).rglob("*.parquet"))) == (2, files)

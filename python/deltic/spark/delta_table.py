@@ -31,11 +31,11 @@ from deltic.conversion import root_of
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.instant import instant
-from deltic.maintenance import OptimizeResult
 from deltic.merge_builder import Merge
+from deltic.optimize_result import OptimizeResult
+from deltic.spark.frame_source import FrameSource
 from deltic.spark.location import shared
 from deltic.spark.maintenance import convert, optimize, vacuum
-from deltic.spark.merge_source import FrameSource
 from deltic.spark.read import read
 from deltic.spark.rows import on_executors
 from deltic.spark.types import to_arrow
@@ -103,6 +103,12 @@ _CREATE = (
 class DeltaTable:
     """A table with the methods of delta-spark's `DeltaTable`. Made by `forPath`.
 
+    Methods and arguments have the names and the meaning that delta-spark's documentation gives them; docstrings here
+    say what differs. Conditions and values are strings of SQL (`docs/expressions.md`), not Columns of Spark: a Column
+    raises `UnsupportedFeatureError`, an argument of another type `InvalidInputError`. Other errors are those of the
+    deltic method that a docstring names. There is no catalog: tables have locations, and `forName` and the builders of
+    new tables raise `UnsupportedFeatureError`, which says what to use.
+
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
     >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")
     >>> table.update("id = 2", {"v": "upper(v)"}).first()["num_affected_rows"]
@@ -148,13 +154,14 @@ class DeltaTable:
     def convertToDelta(
         cls, sparkSession: SparkSession, identifier: str, partitionSchema: str | StructType | None = None
     ) -> DeltaTable:
-        """Make a table of existing files (`deltic.spark.convert`).
+        """Make a table of existing files: see `deltic.spark.convert`, which has more options, and the errors.
 
-        `identifier`: the folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, as
-        ``iceberg.`/a/path` ``, or its metadata file. The contents of the folder decide which; ``iceberg`` refuses
-        anything but an Iceberg table.
-
-        `partitionSchema`: the columns of folders such as `day=2013-01-01`, as DDL or a schema.
+        Arguments:
+            sparkSession: The session.
+            identifier: The folder of Parquet files, as ``parquet.`/a/path` ``, or of an Iceberg table, as
+                ``iceberg.`/a/path` ``, or its metadata file. The contents of the folder decide which; ``iceberg``
+                refuses anything but an Iceberg table. Names of a catalog are refused.
+            partitionSchema: The columns of folders such as `day=2013-01-01`, as DDL or a schema.
         """
         found = re.fullmatch(r"(?i)(parquet|iceberg)\.`(.+)`", _text(identifier, "identifier"))
         if found is None:
@@ -183,20 +190,30 @@ class DeltaTable:
         return DeltaTable(self._spark, self._table, _text(aliasName, "aliasName"))
 
     def delete(self, condition: str | None = None) -> DataFrame:
-        """Delete the rows that make `condition` TRUE, or all rows; the result has `num_affected_rows`."""
+        """Delete the rows that make `condition` TRUE, or all rows; the result has `num_affected_rows`.
+
+        That is -1 if no file was read and the log does not say how many rows were in it. See `deltic.spark.delete`.
+        """
         done = on_executors(self._spark, self._table).delete(
             None if condition is None else _text(condition, "condition")
         )
         return self._counted({_AFFECTED: done.metrics.get("numDeletedRows", -1)})
 
     def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> DataFrame:
-        """Set columns to SQL expressions in the rows that make `condition` TRUE; the result has `num_affected_rows`."""
+        """Set columns to SQL expressions in the rows that make `condition` TRUE; the result has `num_affected_rows`.
+
+        See `deltic.spark.update`.
+        """
         where = None if condition is None else _text(condition, "condition")
         done = on_executors(self._spark, self._table).update(_assigned(set, "set"), where)
         return self._counted({_AFFECTED: done.metrics["numUpdatedRows"]})
 
     def merge(self, source: DataFrame, condition: str) -> DeltaMergeBuilder:
-        """Begin a merge; in SQL the sides have the names that `alias` of the table and of the DataFrame gave them."""
+        """Begin a merge: see `deltic.spark.merge`.
+
+        In SQL the sides have the names that `alias` of the table and of the DataFrame gave them; without one, `target`
+        and `source`.
+        """
         name = _alias_of(source) or "source"
         table = on_executors(self._spark, self._table)
         merge = table.merge(FrameSource(source), _text(condition, "condition"), name, self._name or "target")
@@ -236,7 +253,12 @@ class DeltaTable:
         return self._spark.createDataFrame([row], _DETAIL)
 
     def vacuum(self, retentionHours: float | None = None) -> DataFrame:
-        """Delete files that no version within the retention needs (`deltic.spark.vacuum`); the result is empty."""
+        """Delete files that no version within the retention needs; the result is an empty DataFrame.
+
+        `retentionHours`: how many hours removed files are kept; by default `delta.deletedFileRetentionDuration`, or a
+        week. A shorter time than that raises `InvalidInputError`: no setting of Spark turns this check off, but `force`
+        of `deltic.spark.vacuum` does, which also has dry runs and returns counts.
+        """
         vacuum(self._spark, self._table, retentionHours)
         return self._spark.createDataFrame([], StructType([]))
 
@@ -245,17 +267,26 @@ class DeltaTable:
         return DeltaOptimizeBuilder(self)
 
     def generate(self, mode: str) -> None:
-        """Write symlink manifests (`deltic.Table.write_manifests`); `mode` is `"symlink_format_manifest"`."""
+        """Write symlink manifests; `mode` is `"symlink_format_manifest"`, the only kind.
+
+        See `deltic.Table.write_manifests`. Raises `InvalidInputError` for another mode.
+        """
         if mode != "symlink_format_manifest":
             raise InvalidInputError(f"mode must be 'symlink_format_manifest', the only kind there is, not {mode!r}")
         self._table.write_manifests()
 
     def restoreToVersion(self, version: int) -> DataFrame:
-        """Restore the table to a version (`deltic.Table.restore`); the result has counts of files."""
+        """Restore the table to a version; the result has the counts of files and bytes that delta-spark's has.
+
+        The driver does it alone: see `deltic.Table.restore`, which can also ignore missing files.
+        """
         return self._restored(self._table.restore(version))
 
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
-        """Restore the table to a time in ISO 8601, UTC by default; the result has counts of files."""
+        """Restore the table to a time in ISO 8601: see `restoreToVersion`.
+
+        A time without an offset is UTC, not in the time zone of the session.
+        """
         return self._restored(self._table.restore(timestamp=timestamp))
 
     def clone(
@@ -265,7 +296,15 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table a copy of this one (`deltic.Table.clone`), with copies of its files if not shallow."""
+        """Make another table a copy of this one, and return it: see `deltic.Table.clone`.
+
+        Arguments:
+            target: The path or URL of the clone, which uses the settings of this table's store. Names of a catalog are
+                refused.
+            isShallow: True shares the files. False copies them, by the driver, not the executors.
+            replace: True replaces a table at the target; False raises `TableExistsError` for one.
+            properties: More table properties of the clone.
+        """
         return self._cloned(target, (None, None), (isShallow, replace), properties)
 
     def cloneAtVersion(
@@ -287,7 +326,7 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table a copy of this one at a time in ISO 8601, UTC by default: see `clone`."""
+        """Make another table a copy of this one at a time in ISO 8601, UTC without an offset: see `clone`."""
         return self._cloned(target, (None, timestamp), (isShallow, replace), properties)
 
     def _cloned(
@@ -322,11 +361,17 @@ class DeltaTable:
         return self._counted({name: numbers[name] for name in names})
 
     def addFeatureSupport(self, featureName: str) -> None:
-        """Add a feature to the protocol."""
+        """Add a feature to the protocol: see `deltic.Table.add_feature`.
+
+        Raises `UnsupportedFeatureError` for a feature that deltic does not support.
+        """
         self._table.add_feature(featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
-        """Drop a feature from the protocol (`deltic.Table.drop_feature`)."""
+        """Drop a feature from the protocol: see `deltic.Table.drop_feature`.
+
+        `truncateHistory=True` is refused: deltic keeps the history, and protects checkpoints instead.
+        """
         self._table.drop_feature(featureName, False if truncateHistory is None else truncateHistory)
 
     forName = _refused("forName", _NO_CATALOG)
@@ -342,7 +387,11 @@ class DeltaTable:
 
 
 class DeltaOptimizeBuilder:
-    """An OPTIMIZE before its execution, as in delta-spark."""
+    """An OPTIMIZE before its execution, as in delta-spark. Made by `DeltaTable.optimize`.
+
+    Results differ: one row of counts, instead of delta-spark's row with a path and nested metrics. Errors are those of
+    `deltic.spark.optimize`.
+    """
 
     def __init__(self, table: DeltaTable) -> None:
         """Keep the arguments; use `DeltaTable.optimize`."""
@@ -370,7 +419,10 @@ class DeltaOptimizeBuilder:
 
 
 class DeltaMergeBuilder:
-    """A merge before its execution. Made by `DeltaTable.merge`; the clauses are those of `deltic.Merge`."""
+    """A merge before its execution. Made by `DeltaTable.merge`; the clauses and the errors are those of `deltic.Merge`.
+
+    Conditions and values are strings of SQL over both sides. A clause changes this object, and returns it.
+    """
 
     def __init__(self, table: DeltaTable, merge: Merge[Commit]) -> None:
         """Keep the arguments; use `DeltaTable.merge`."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from deltic.errors import InvalidInputError
-from deltic.table import Table, opened
+from deltic.table import Table, as_table
 
 __all__ = ["checked_session", "shared"]
 
@@ -17,7 +17,7 @@ def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, st
 
     Raises `InvalidInputError` for `memory://`: executors are other processes, each with an empty store of that name.
     """
-    table = opened(uri, storage_options)
+    table = as_table(uri, storage_options)
     if table.uri.partition(":")[0].lower() == "memory":
         raise InvalidInputError(
             f"{table.uri} is in the memory of one process, and Spark reads and writes in others: use a path or a URL "

@@ -16,10 +16,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from deltic import _deltic
-from deltic.arguments import flag, whole
+from deltic.arguments import check_bool, check_int
 from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
-from deltic.maintenance import OptimizeResult, optimize_options
+from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.table import Table
@@ -61,11 +61,20 @@ def optimize(
 ) -> OptimizeResult:
     """Rewrite files in a better layout, on the executors: see `deltic.Table.optimize`.
 
-    `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.optimize`, and mean the same;
-    `max_tasks` is the most Spark tasks of a job, by default one for each group of files. A group is written by one
-    task: the small files that become one file, all files of a partition for a Z-order, up to 150 GiB for a clustered
-    table. So a Z-order of a table without partitions has one task. A task needs up to about 600 MB of memory, and
-    writes other rows that are to be sorted to the disk of its machine.
+    A group of files is written by one task: the small files that become one file, all files of a partition for a
+    Z-order, up to 150 GiB for a clustered table. So a Z-order of a table without partitions has one task. A task needs
+    up to about 600 MB of memory, and writes other rows that are to be sorted to the disk of its machine.
+
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`.
+        where: SQL over partition columns: only their files are rewritten.
+        zorder_by: Columns by which the rows of each partition are ordered along a Z-order curve.
+        target_file_size: The size of new files in bytes, or a string such as `"128 MB"`.
+        full: True also rewrites files of a clustered table that are clustered already.
+        max_tasks: The most Spark tasks of a job, by default one for each group of files.
+        dry_run: True only plans, and returns what would be done.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     The driver chooses the files and commits, as `deltic.Table.optimize` does: one job and one commit for about 64 GiB
     of files. `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
@@ -81,7 +90,7 @@ def optimize(
     3
     """
     options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
-    only_plans, most = flag(dry_run, "dry_run"), whole(max_tasks, "max_tasks", 1)
+    only_plans, most = check_bool(dry_run, "dry_run"), check_int(max_tasks, "max_tasks", 1)
     checked_session(spark)
     table = shared(uri, storage_options)
     run = _deltic.optimize_distributed(table._core, options)
@@ -112,10 +121,20 @@ def convert(
 ) -> ConvertResult:
     """Make a Delta table of the Parquet files in a folder, or of an Iceberg table: see `deltic.convert`.
 
-    `uri`: a location, or a `deltic.Table`. The executors read the footers, in tasks of at most 1,000 files, in jobs of
-    at most `max_tasks` tasks, by default four for each core, and at most 50,000 files. Only the driver lists the
-    folder, or reads the metadata of an Iceberg table, and commits; its memory grows with the commit. The other
-    arguments are those of `deltic.convert`, and mean the same.
+    The executors read the footers, in tasks of at most 1,000 files, in jobs of at most 50,000 files. Only the driver
+    lists the folder, or reads the metadata of an Iceberg table, and commits; its memory grows with the commit.
+
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`, as for `deltic.convert`.
+        partition_schema: The columns of folders such as `day=2013-01-01`: types by name, or a `pyarrow.Schema`.
+        collect_statistics: Whether statistics of the columns are taken from the footers.
+        properties: Properties of the table.
+        name: The table's name.
+        description: The table's description.
+        max_tasks: The most Spark tasks of a job, by default four for each core.
+        dry_run: True only reads the footers, and returns what would be done.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     Raises the errors of `deltic.convert`, and `InvalidInputError` for `memory://`. An error in the footer of a file
     becomes Spark's `PythonException`, with the text of deltic's error. Nothing is written then.
@@ -125,7 +144,7 @@ def convert(
     4
     """
     given = {"properties": properties, "name": name, "description": description}
-    most, only_plans = whole(max_tasks, "max_tasks", 1), flag(dry_run, "dry_run")
+    most, only_plans = check_int(max_tasks, "max_tasks", 1), check_bool(dry_run, "dry_run")
     checked_session(spark)
     conversion = Conversion.of(shared(uri, storage_options), partition_schema, collect_statistics, given)
     table = conversion.table
@@ -138,7 +157,7 @@ def convert(
 def vacuum(
     spark: SparkSession,
     uri: str | os.PathLike[str] | Table,
-    retention: timedelta | float | None = None,
+    retention: timedelta | float | str | None = None,
     *,
     mode: VacuumMode = "full",
     dry_run: bool = False,
@@ -148,12 +167,22 @@ def vacuum(
 ) -> VacuumResult:
     """Delete files that no version within the retention needs: see `deltic.Table.vacuum`.
 
-    `uri`: a location, or a `deltic.Table`. The driver reads the log and writes the history; the executors list the
-    folders of the table's root, decide by the rule of `deltic.Table.vacuum`, and delete. Files directly in the root,
-    those from the log (`mode="lite"`) and those of an `inventory` are chosen by the driver and deleted by the
-    executors. The other arguments are those of `deltic.Table.vacuum`, and mean the same; `inventory` may be a Spark
-    DataFrame with its columns, whose rows are collected to the driver. Folders whose names look like another location,
-    such as `file:`, are not listed.
+    The driver reads the log and writes the history; the executors list the folders of the table's root, decide by the
+    rule of `deltic.Table.vacuum`, and delete. Files directly in the root, those from the log (`mode="lite"`) and those
+    of an `inventory` are chosen by the driver and deleted by the executors. Folders whose names look like another
+    location, such as `file:`, are not listed.
+
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`.
+        retention: How long removed files are kept: a `timedelta`, a number of hours, or a string such as `"7 days"`; by
+            default `delta.deletedFileRetentionDuration`, or a week.
+        mode: `"full"` lists the table's folder, `"lite"` takes removed files from the log.
+        dry_run: True deletes nothing, and returns the files.
+        force: True allows a retention shorter than the table's.
+        inventory: Files instead of a listing, as for `deltic.Table.vacuum`; also a Spark DataFrame with its columns,
+            whose rows are collected to the driver.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     The driver needs 8 bytes of memory for each file that is kept, 16 on a local disk. A task needs 8 bytes for each
     file to keep in its folders, on a local disk for each of the whole table; they are sent as about 20 bytes of text

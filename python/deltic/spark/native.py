@@ -52,7 +52,7 @@ _SETTINGS = {
     "spark.sql.parquet.fieldId.write.enabled": "true",
 }
 """Settings that files of a Delta table need."""
-_OF_VARIANTS = {"spark.sql.variant.writeShredding.enabled": "false"}
+_VARIANT_SETTINGS = {"spark.sql.variant.writeShredding.enabled": "false"}
 """Settings that files with variants need in addition."""
 _OPTIONS = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
@@ -67,7 +67,7 @@ _UNSUPPORTED_ARGUMENTS = {
 """Arguments that Spark's writer does not support, and what it does instead."""
 _SCHEMES = {"s3": "s3a", "s3a": "s3a", "abfss": "abfss", "abfs": "abfs", "gs": "gs"}
 """Hadoop's scheme for each scheme of a table's location."""
-_PLAIN = r"\A[ -$&-~]*\z"
+_UNESCAPED_VALUE = r"\A[ -$&-~]*\z"
 """Partition values that a directory name can have, apart from escaped characters."""
 _ESCAPED = "\"#%'*/:=?\\{[]^"
 """Of these, the characters that Spark escapes as three characters, such as `%25`."""
@@ -129,7 +129,7 @@ class NativeWrite:
         self._layout = _Layout.of(plan, rows)
         self._place = f"{_hadoop_location(table.uri)}/{self._layout.folder}"
         session = df.sparkSession
-        settings = _SETTINGS | (_OF_VARIANTS if has_type(self._layout.files, VariantType) else {})
+        settings = _SETTINGS | (_VARIANT_SETTINGS if has_type(self._layout.files, VariantType) else {})
         if is_remote():
             _check_settings(session, settings)
         else:
@@ -138,7 +138,7 @@ class NativeWrite:
             df = DataFrame(_dataset(session).ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
         self._session = session
         _check_partitions(session, self._layout.partitions, table.uri)
-        self._rows = _as_files_have_them(df, self._layout, is_local="://" not in table.uri)
+        self._rows = _to_file_columns(df, self._layout, is_local="://" not in table.uri)
 
     def run(self) -> list[bytes]:
         """Let Spark write, and return the files, serialised. After an error they exist until `discard`."""
@@ -171,7 +171,7 @@ def _hadoop_location(uri: str) -> str:
     if scheme.lower() not in _SCHEMES:
         raise _refused(
             f"locations of {scheme}://",
-            f"Hadoop has no file system for {scheme}:// that is deltic's; it has for {', '.join(_SCHEMES)} and paths",
+            f"Hadoop has no file system for {scheme}://; it has them for {', '.join(_SCHEMES)} and paths",
         )
     return f"{_SCHEMES[scheme.lower()]}://{unquote(rest).rstrip('/')}"
 
@@ -226,10 +226,10 @@ def _check_partitions(session: SparkSession, partitions: StructType, uri: str) -
         message = "without spark.sql.ansi.enabled Spark prints small decimals with an exponent"
         raise _refused("decimal partition columns", message, "set it, or ")
     if any(isinstance(kind, StringType) for kind in kinds) and "://" not in uri and sys.platform in ("darwin", "win32"):
-        raise _refused("string partition columns", "folders whose names differ in case are one on this machine's disks")
+        raise _refused("string partition columns", "the file system here ignores case in names")
 
 
-def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> DataFrame:
+def _to_file_columns(df: DataFrame, layout: _Layout, *, is_local: bool) -> DataFrame:
     """The rows with the columns of the files, followed by those of the folders."""
     # The core has checked that no two names differ only by case, and that the partition columns exist.
     positions = {name.lower(): at for at, name in enumerate(df.schema.names)}
@@ -239,7 +239,7 @@ def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> Da
     def given(column: StructField) -> Column:
         at = positions[column.name.lower()]
         kind = df.schema.fields[at].dataType
-        if _bare(kind) != _bare(column.dataType):
+        if _type_without_nullability(kind) != _type_without_nullability(column.dataType):
             kinds = f"{kind.simpleString()}, and {column.dataType.simpleString()} in the table"
             raise _refused("other types than the table's", f"the column `{column.name}` is {kinds}", "cast it, or ")
         return F.col(f"c{at}")
@@ -255,12 +255,12 @@ def _as_files_have_them(df: DataFrame, layout: _Layout, *, is_local: bool) -> Da
     for column, folder in zip(layout.partitions.fields, layout.folders, strict=True):
         text = _folder_text(given(column), column.dataType)
         if is_local:
-            text = _short_enough(text, column.name, _LONGEST_NAME - len(f"{folder}="))
+            text = _check_folder_length(text, column.name, _LONGEST_NAME - len(f"{folder}="))
         chosen.append(text.alias(folder))
     return numbered.select(*chosen)
 
 
-def _short_enough(text: Column, column: str, most: int) -> Column:
+def _check_folder_length(text: Column, column: str, most: int) -> Column:
     """The folder's name; raises an error in the task if it is longer than disks allow."""
     escapes = F.length(text) - F.length(F.translate(text, _ESCAPED, ""))
     message = (
@@ -278,21 +278,21 @@ def _has_fields(kind: DataType) -> bool:
     return isinstance(kind, StructType)
 
 
-def _bare(kind: DataType) -> Any:
+def _type_without_nullability(kind: DataType) -> Any:
     """A type without nullability and metadata."""
     if isinstance(kind, StructType):
-        return ("struct", *((field.name, _bare(field.dataType)) for field in kind.fields))
+        return ("struct", *((field.name, _type_without_nullability(field.dataType)) for field in kind.fields))
     if isinstance(kind, ArrayType):
-        return ("array", _bare(kind.elementType))
+        return ("array", _type_without_nullability(kind.elementType))
     if isinstance(kind, MapType):
-        return ("map", _bare(kind.keyType), _bare(kind.valueType))
+        return ("map", _type_without_nullability(kind.keyType), _type_without_nullability(kind.valueType))
     return kind.jsonValue()
 
 
 def _folder_text(values: Column, kind: DataType) -> Column:
     """Partition values as strings from which the core reads the same values."""
     if isinstance(kind, StringType):
-        is_plain = values.rlike(_PLAIN) & (values != F.lit(_NULL_FOLDER))
+        is_plain = values.rlike(_UNESCAPED_VALUE) & (values != F.lit(_NULL_FOLDER))
         escaped = F.regexp_replace(F.hex(values.cast("binary")), "(..)", "%$1")
         return F.when(is_plain, values).otherwise(escaped)
     if isinstance(kind, TimestampType):

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
-from deltic.arguments import byte_size, epoch_ms, whole
+from deltic.arguments import byte_size, check_int, epoch_ms
 from deltic.errors import InvalidInputError
 
 __all__ = [
@@ -113,7 +113,7 @@ def _refuse_what_spark_adds(option: str) -> None:
     if option.lower() == "pushdown":
         raise InvalidInputError(
             "format 'deltic' has no option 'pushdown': give the filter itself, in the option 'filter' or to "
-            "deltic.spark.read(filter=...), for Spark may mix up the filters that it pushes"
+            "deltic.spark.read(filter=...), because Spark may mix up the filters that it pushes"
         )
     if option.lower() == "paths":
         raise InvalidInputError("load() takes the location of one table, not several: load each, and unite the rows")
@@ -153,7 +153,7 @@ def _number(text: str, option: str) -> int:
 
 
 def _at_least(least: int) -> Parse:
-    return lambda text, option: whole(_number(text, option), option, least)
+    return lambda text, option: check_int(_number(text, option), option, least)
 
 
 def _most(text: str, option: str) -> int | None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import VariantType
 
 from deltic import _deltic
-from deltic.arguments import whole
+from deltic.arguments import check_int
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import shared
@@ -80,13 +80,21 @@ def read(
 ) -> DataFrame:
     """Return the rows of a table as a DataFrame of `columns`, those for which `filter` is TRUE.
 
-    `uri`: a location, or a `deltic.Table`. The version is fixed and the files are chosen here; the rows are read when
-    the DataFrame is used. Pass `columns` and `filter`, whose syntax is that of `deltic.Snapshot.plan`, to this call:
-    Spark applies `.select()` and `.where()` on the DataFrame only after all rows and columns were read. The chosen
-    files are logged by Python's `logging`, at the level INFO of `deltic.spark`. `partitions` is the most Spark
-    partitions to make; by default one for each core, more for large scans. A file is never split: one large file is one
-    Spark task. Comments and other metadata of the columns are in `df.schema`; a CHAR is a STRING, as it is stored,
-    since Spark pads only rows that `format("deltic")` reads.
+    The version is fixed and the files are chosen here; the rows are read when the DataFrame is used. Pass `columns` and
+    `filter` to this call: Spark applies `.select()` and `.where()` on the DataFrame only after all rows and columns
+    were read. The chosen files are logged by Python's `logging`, at the level INFO of `deltic.spark`. A file is never
+    split: one large file is one Spark task. Comments and other metadata of the columns are in `df.schema`; a CHAR is a
+    STRING, as it is stored, since Spark pads only rows that `format("deltic")` reads.
+
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`.
+        columns: Top-level columns to read, in order; None for all.
+        filter: SQL such as `"month = 7"`; `deltic.Snapshot.plan` has the grammar.
+        version: A version, by default the latest.
+        timestamp: Instead of a version, the newest one at this time, as for `deltic.Table.snapshot`.
+        storage_options: The store's settings, as for `deltic.Table`.
+        partitions: The most Spark partitions; by default one for each core, more for large scans.
 
     Raises the errors of `deltic.Table.snapshot` and `deltic.Snapshot.plan`, `UnsupportedFeatureError` for a column
     whose type cannot be passed to Spark (geometries, collated strings, user-defined types), and `InvalidInputError` for
@@ -96,7 +104,7 @@ def read(
     >>> flights.count()
     1
     """
-    partitions = whole(partitions, "partitions", 1)
+    partitions = check_int(partitions, "partitions", 1)
     table = shared(uri, storage_options)
     snapshot = table.snapshot(version, timestamp)
     plan = snapshot.plan(columns, filter)

@@ -1,6 +1,6 @@
 """Changes rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
-Spark computes the source of a merge (`merge_source`). The rest is done in Rust, with the results that
+Spark computes the source of a merge (`frame_source`). The rest is done in Rust, with the results that
 `deltic.Table.delete`, `update` and `merge` describe.
 """
 
@@ -17,11 +17,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.dml import Assigned, RowChanges
+from deltic.arguments import Isolation
+from deltic.dml import Assigned
 from deltic.errors import DelticError
 from deltic.merge_builder import Merge
+from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
 from deltic.spark.location import checked_session, shared
-from deltic.spark.merge_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.spark.write import discard
 from deltic.table import Table
@@ -37,7 +38,7 @@ TASKS_PER_CORE = 4
 
 LARGE_SOURCE = 32 * 1024 * 1024
 """From this size of a source in bytes its rows are not collected, but sent to the tasks that need them. If no equality
-joins the sides each task needs all, and a job has at most one task for each core."""
+joins the sides, each task needs all rows; then a job has at most one task for each core."""
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """The most bytes of a source that a client of Spark Connect sends with a job."""
@@ -143,20 +144,9 @@ class _OnExecutors:
         return done
 
 
-class _ExecutorTable(Table):
-    """A table whose rows are changed by executors."""
-
-    def __init__(self, spark: SparkSession, table: Table) -> None:
-        self._core = table._core
-        self._spark = spark
-
-    def _row_changes(self, core: _deltic.Transaction) -> RowChanges:
-        return _OnExecutors(core, self._spark, self.storage_options)
-
-
 def on_executors(spark: SparkSession, table: Table) -> Table:
     """The same table, whose `delete`, `update` and `merge` run on the executors of `spark`."""
-    return _ExecutorTable(spark, table)
+    return table._with_row_changes(lambda core: _OnExecutors(core, spark, table.storage_options))
 
 
 def delete(
@@ -164,12 +154,25 @@ def delete(
     uri: str | os.PathLike[str] | Table,
     where: str | None = None,
     *,
+    isolation: Isolation | None = None,
+    user_metadata: Mapping[str, Any] | str | None = None,
+    app_id: str | None = None,
+    app_version: int | None = None,
+    max_attempts: int | None = None,
     storage_options: Mapping[str, str] | None = None,
-    **commit_options: Any,
 ) -> Commit:
     """Delete the rows that make `where` TRUE, or all rows, as one commit: see `deltic.Table.delete`.
 
-    `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.delete`, and mean the same.
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`.
+        where: SQL such as `"month = 7"`; `deltic.Snapshot.plan` has the grammar.
+        isolation: As for `deltic.Table.transaction`, which describes the arguments below too.
+        user_metadata: The commit's `userMetadata`.
+        app_id: With `app_version`, an application's transaction, which must be committed only once.
+        app_version: The number of the application's transaction.
+        max_attempts: How often to try if other writers commit first.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     The driver chooses the files that may have such rows, as `deltic.Table.delete` does, and commits once. The executors
     find the rows and write files: up to four tasks for each core, each with about the same number of bytes and at least
@@ -184,7 +187,14 @@ def delete(
     1
     """
     checked_session(spark)
-    return on_executors(spark, shared(uri, storage_options)).delete(where, **commit_options)
+    return on_executors(spark, shared(uri, storage_options)).delete(
+        where,
+        isolation=isolation,
+        user_metadata=user_metadata,
+        app_id=app_id,
+        app_version=app_version,
+        max_attempts=max_attempts,
+    )
 
 
 def update(
@@ -193,20 +203,43 @@ def update(
     set: Mapping[str, Assigned],
     where: str | None = None,
     *,
+    isolation: Isolation | None = None,
+    user_metadata: Mapping[str, Any] | str | None = None,
+    app_id: str | None = None,
+    app_version: int | None = None,
+    max_attempts: int | None = None,
     storage_options: Mapping[str, str] | None = None,
-    **commit_options: Any,
 ) -> Commit:
     """Set columns of the rows that make `where` TRUE, of all rows without it: see `deltic.Table.update`.
 
-    `uri`: a location, or a `deltic.Table`. The other arguments are those of `deltic.Table.update`, and mean the same;
-    who does the work, and what is raised, `delete` says.
+    See `delete` for the division of work and the errors.
+
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`.
+        set: Columns and their new values: SQL, or `deltic.lit(value)`.
+        where: SQL such as `"month = 7"`, as for `delete`.
+        isolation: As for `deltic.Table.transaction`, which describes the arguments below too.
+        user_metadata: The commit's `userMetadata`.
+        app_id: With `app_version`, an application's transaction, which must be committed only once.
+        app_version: The number of the application's transaction.
+        max_attempts: How often to try if other writers commit first.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_set")
     >>> deltic.spark.update(spark, uri + "_set", {"v": "upper(v)"}, "id = 2").metrics["numUpdatedRows"]
     1
     """
     checked_session(spark)
-    return on_executors(spark, shared(uri, storage_options)).update(set, where, **commit_options)
+    return on_executors(spark, shared(uri, storage_options)).update(
+        set,
+        where,
+        isolation=isolation,
+        user_metadata=user_metadata,
+        app_id=app_id,
+        app_version=app_version,
+        max_attempts=max_attempts,
+    )
 
 
 def merge(
@@ -217,14 +250,31 @@ def merge(
     source_alias: str = "source",
     target_alias: str = "target",
     *,
+    memory_limit: int | str | None = None,
+    isolation: Isolation | None = None,
+    user_metadata: Mapping[str, Any] | str | None = None,
+    app_id: str | None = None,
+    app_version: int | None = None,
+    max_attempts: int | None = None,
     storage_options: Mapping[str, str] | None = None,
-    **commit_options: Any,
 ) -> Merge[Commit]:
     """Begin a merge of a DataFrame into a table: see `deltic.Table.merge`.
 
-    `uri`: a location, or a `deltic.Table`. `source` is computed by Spark when the merge is first previewed or executed,
-    and stored on the executors (`localCheckpoint`) until the merge has been executed. The other arguments are those
-    of `deltic.Table.merge`, and mean the same.
+    Arguments:
+        spark: The session.
+        uri: A path or URL, or a `deltic.Table`.
+        source: A DataFrame. Spark computes it when the merge is first previewed or executed, and stores it on the
+            executors (`localCheckpoint`) until the merge has been executed.
+        on: SQL over the columns of both sides, such as `"source.id = target.id"`.
+        source_alias: The name of the source in SQL.
+        target_alias: The name of the table in SQL.
+        memory_limit: The most bytes of the source's rows in the memory of a task, or a string such as `"1 GB"`.
+        isolation: As for `deltic.Table.transaction`, which describes the arguments below too.
+        user_metadata: The commit's `userMetadata`.
+        app_id: With `app_version`, an application's transaction, which must be committed only once.
+        app_version: The number of the application's transaction.
+        max_attempts: How often to try if other writers commit first.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     A source of less than 32 MiB in Arrow's form is collected to the driver and sent to every task; the driver writes
     the inserted rows. The rows of a larger one stay on the executors: Spark joins hashes of the keys of both sides, and
@@ -233,8 +283,8 @@ def merge(
     task needs all rows: they are collected, and the driver and each task must have memory for them. A preview is
     computed by the driver alone, with all rows.
 
-    `delete` says which process does the rest of the work, and what it raises. A value of the source that cannot be
-    merged is an `InvalidInputError`.
+    See `delete` for the division of the other work and the errors. A value of the source that cannot be merged is an
+    `InvalidInputError`.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_merged")
     >>> news = spark.createDataFrame([(2, "B"), (3, "C")], "id long, v string")
@@ -245,4 +295,15 @@ def merge(
     """
     checked_session(spark)
     table = on_executors(spark, shared(uri, storage_options))
-    return table.merge(FrameSource(source), on, source_alias, target_alias, **commit_options)
+    return table.merge(
+        FrameSource(source),
+        on,
+        source_alias,
+        target_alias,
+        memory_limit=memory_limit,
+        isolation=isolation,
+        user_metadata=user_metadata,
+        app_id=app_id,
+        app_version=app_version,
+        max_attempts=max_attempts,
+    )

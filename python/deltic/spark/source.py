@@ -25,7 +25,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from deltic import _deltic
-from deltic.arguments import whole
+from deltic.arguments import check_int
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.snapshot import Snapshot
@@ -34,9 +34,9 @@ from deltic.spark.options import location, read_arguments, storage_options, writ
 from deltic.spark.read import group_count, log_plan
 from deltic.spark.schema import fit, nullable, resolve
 from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
-from deltic.spark.write import discard, engine_named, write_batches
+from deltic.spark.write import discard, engine_and_reason, write_batches
 from deltic.table import Table
-from deltic.write import commit
+from deltic.write import commit_core
 from deltic.write_options import core_options
 
 __all__ = ["DelticDataSource", "register"]
@@ -67,6 +67,9 @@ def register(spark: SparkSession) -> None:
     in its catalog.
 
     Streams are refused: `foreachBatch` with `deltic.spark.write(df, uri, app_id=..., app_version=batch_id)` writes one.
+
+    A load and a save raise an exception of Spark, with the text of deltic's error: one of `deltic.spark.read` or
+    `deltic.spark.write`, or `InvalidInputError` for an unknown option.
 
     >>> deltic.spark.register(spark)
     >>> spark.read.format("deltic").option("filter", "distance > 2000").load(uri).count()
@@ -139,15 +142,16 @@ class DelticDataSource(DataSource):
         arguments = write_arguments(self.options)
         if arguments.pop("optimize_write", False):
             raise InvalidInputError(
-                "option 'optimizeWrite' needs deltic.spark.install(spark), for Spark lets no Python data source choose "
+                "option 'optimizeWrite' needs deltic.spark.install(spark), because a Python data source cannot choose "
                 "how rows are divided among tasks: install it, or repartition the DataFrame"
             )
-        if engine_named(arguments.pop("engine", "auto"), "option 'engine'")[0] == "native":
+        if engine_and_reason(arguments.pop("engine", "auto"), "option 'engine'")[0] == "native":
             raise InvalidInputError(
-                "option 'engine' = 'native' needs deltic.spark.install(spark), for Spark hands the rows to a Python "
-                "data source and not to its own writer: install it, or use deltic.spark.write(df, uri, engine='native')"
+                "option 'engine' = 'native' needs deltic.spark.install(spark), because Spark hands the rows to a "
+                "Python data source and not to its own writer: install it, or use "
+                "deltic.spark.write(df, uri, engine='native')"
             )
-        attempts = whole(arguments.pop("max_attempts", None), "option 'max_attempts'", 1)
+        attempts = check_int(arguments.pop("max_attempts", None), "option 'max_attempts'", 1)
         table = self._table()
         rows = to_arrow(nullable(schema))
         chosen = core_options("overwrite" if overwrite else "append", arguments)
@@ -275,7 +279,7 @@ class _Writer(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         transaction = _deltic.resume(self.header, self.storage_options)
         transaction.append_files(_files(messages))
-        commit(transaction, self.max_attempts)
+        commit_core(transaction, self.max_attempts)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         if None not in messages:

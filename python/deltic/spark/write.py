@@ -22,7 +22,17 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from deltic import _deltic
-from deltic.arguments import Compression, Engine, Mode, PartitionOverwrite, SchemaMode, flag, one_of, several, whole
+from deltic.arguments import (
+    Compression,
+    Engine,
+    Mode,
+    PartitionOverwrite,
+    SchemaMode,
+    check_bool,
+    check_choice,
+    check_int,
+    check_name_or_names,
+)
 from deltic.errors import DelticError
 from deltic.progress_bars import Work
 from deltic.spark.location import shared
@@ -32,13 +42,12 @@ from deltic.spark.tasks import Batches, collect, results
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.telemetry import operation
-from deltic.write import Commit, commit
-from deltic.write_options import core_options, options_of
+from deltic.write import Commit, commit_core
+from deltic.write_options import core_options
 
 __all__ = ["write"]
 
 _LOG = logging.getLogger("deltic")
-_AUTO = "arrow", "auto: it writes every table, and about as fast"
 
 
 def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
@@ -105,26 +114,48 @@ def write(
 ) -> Commit:
     """Write a DataFrame as one commit, creating the table if there is none.
 
-    `uri`: a location, or a `deltic.Table`. The arguments are those of `deltic.write` that have the same names, and mean
-    the same; `sort_by`, `max_rows_per_file` and `target_file_size` apply to the files of each task, `memory_limit` to
-    the memory of each task outside the JVM. With `replace_where` the tasks check their rows, and the driver deletes
-    those that are replaced, in the same commit. `optimize_write`, which `deltic.write` does not have: True lets Spark
-    redistribute the rows before they are written, by the table's partition columns if it has some (its hint REBALANCE),
-    so that few tasks have the rows of a partition. Otherwise every task writes its own files, one for each partition
-    value of its rows, and more if one would be too large.
+    Arguments that `deltic.write` has too mean the same, and have more words there.
 
-    `engine`: `"arrow"` lets the tasks write Parquet in Rust, from the Arrow batches that Spark passes to Python.
-    `"native"` uses Spark's own Parquet writer, without Python, in a separate folder of the table, and reads the
-    statistics from the footers: the same rows, in files that end with the rows of a task. It evaluates no row, and is
-    refused if the write needs that (`docs/spark.md` lists the cases). `"auto"`, the default, is `"arrow"`. The logger
-    `deltic` logs the engine at the level INFO.
+    Arguments:
+        df: The rows.
+        uri: A path or URL, or a `deltic.Table`.
+        mode: If there is a table already: `"append"`, `"overwrite"`, `"error"` or `"ignore"`.
+        partition_by: The partition columns of a new table.
+        replace_where: Which rows `"overwrite"` replaces, as SQL. The tasks check their rows, and the driver deletes
+            those that are replaced, in the same commit.
+        partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, the partitions of the rows.
+        schema_mode: `"merge"` adds columns, `"overwrite"` replaces them; None refuses other columns.
+        data_change: False if the rows are those that the table has, in other files.
+        sort_by: Columns by which the rows of each file of a task are sorted.
+        target_file_size: Bytes after which a task begins a new file, or a string such as `"256 MB"`.
+        max_rows_per_file: The most rows of a file.
+        row_group_rows: The most rows of a row group.
+        compression: The Parquet codec, such as `"zstd"`.
+        compression_level: The level of the codec.
+        column_options: Encodings, codecs and Bloom filters of single columns.
+        memory_limit: The most memory of each task outside the JVM, in bytes or as a string such as `"1 GB"`.
+        properties: Properties of a new table.
+        name: The name of a new table.
+        description: The description of a new table.
+        user_metadata: The commit's `userMetadata`: a string, or a mapping to be stored as JSON.
+        commit_info: Members of your own for the commit's entry in the history.
+        app_id: With `app_version`, an application's transaction, which is committed only once: in `foreachBatch` of a
+            stream, pass a name for the stream and the number of the batch.
+        app_version: The number of the application's transaction.
+        max_attempts: How often to try if other writers commit first.
+        optimize_write: True lets Spark redistribute the rows before they are written, by the table's partition columns
+            if it has some (its hint REBALANCE), so that few tasks have the rows of a partition. Otherwise every task
+            writes its own files, one for each partition value of its rows, and more if one would be too large.
+        engine: `"arrow"` lets the tasks write Parquet in Rust, from the Arrow batches that Spark passes to Python.
+            `"native"` uses Spark's own Parquet writer, without Python, in a separate folder of the table, and reads the
+            statistics from the footers: the same rows, in files that end with the rows of a task. It evaluates no row,
+            and is refused if the write needs that (`docs/spark.md` lists the cases). `"auto"`, the default, is
+            `"arrow"`. The logger `deltic` logs the engine at the level INFO.
+        storage_options: The store's settings, as for `deltic.Table`.
 
     The metadata of the columns, such as comments and the lengths of CHAR and VARCHAR, becomes that of a new table,
     except metadata that is part of a table's definition (defaults, generated columns, `delta.*`): a DataFrame only has
     rows. Columns of a new table are nullable, as with Spark's own writers.
-
-    With `app_id` and `app_version` a repeated write commits nothing: in `foreachBatch` of a stream, pass a name for the
-    stream and the number of the batch.
 
     Raises before any task runs: `InvalidInputError` if the DataFrame does not fit the table, has a column of a type
     that deltic does not write (intervals, times, user-defined types), or the location is `memory://`;
@@ -140,23 +171,44 @@ def write(
     >>> deltic.spark.write(more, uri + "_copy", schema_mode="merge", sort_by="distance").version
     1
     """
-    arguments = options_of(locals())
-    chosen = core_options(mode, arguments)
-    used, why = engine_named(engine, "engine")
-    attempts, rebalances = whole(max_attempts, "max_attempts", 1), flag(optimize_write, "optimize_write")
+    options = {
+        "partition_by": partition_by,
+        "replace_where": replace_where,
+        "partition_overwrite": partition_overwrite,
+        "schema_mode": schema_mode,
+        "data_change": data_change,
+        "sort_by": sort_by,
+        "target_file_size": target_file_size,
+        "max_rows_per_file": max_rows_per_file,
+        "row_group_rows": row_group_rows,
+        "compression": compression,
+        "compression_level": compression_level,
+        "column_options": column_options,
+        "memory_limit": memory_limit,
+        "properties": properties,
+        "name": name,
+        "description": description,
+        "user_metadata": user_metadata,
+        "commit_info": commit_info,
+        "app_id": app_id,
+        "app_version": app_version,
+    }
+    chosen = core_options(mode, options)
+    used, why = engine_and_reason(engine, "engine")
+    attempts, rebalances = check_int(max_attempts, "max_attempts", 1), check_bool(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
     transaction = _deltic.plan_write(table._core, rows, chosen)
     if transaction.replayed() is not None:
         # Nothing is written, so the rows need not be computed.
-        return commit(transaction, attempts)
+        return commit_core(transaction, attempts)
     plan = transaction.write_plan(rows)
     _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
     if rebalances:
         df = df.hint("rebalance", *map(_column, _partition_columns(table, partition_by)))
     with operation("write", table.uri) as span:
         if used == "native":
-            check_arguments(arguments)
+            check_arguments(options)
             native = NativeWrite(df, table, plan, rows)
             _append(transaction, native.run, native.discard)
         else:
@@ -165,13 +217,15 @@ def write(
                 partial(discard, plan, table.storage_options),
             )
             _append(transaction, written, discarded)
-        return span.record(commit(transaction, attempts))
+        return span.record(commit_core(transaction, attempts))
 
 
-def engine_named(engine: object, argument: str) -> tuple[str, str]:
-    """The name of the engine, and the reason for it."""
-    named = one_of(engine, argument, get_args(Engine))
-    return _AUTO if named == "auto" else (named, "requested")
+def engine_and_reason(engine: object, argument: str) -> tuple[str, str]:
+    """The engine that writes, and the reason for it."""
+    chosen = check_choice(engine, argument, get_args(Engine))
+    if chosen == "auto":
+        return "arrow", "auto: it writes every table, and about as fast"
+    return chosen, "requested"
 
 
 def _append(
@@ -195,7 +249,7 @@ def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> l
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
     """The partition columns of the table after the write; the arguments were checked with the table."""
     if partition_by is not None:
-        return several(partition_by, "partition_by")
+        return check_name_or_names(partition_by, "partition_by")
     return table.snapshot().partition_columns if table.exists() else []
 
 

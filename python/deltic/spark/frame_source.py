@@ -29,7 +29,7 @@ from deltic.spark.tasks import Batches, collect, cores, results, spread
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.spark.write import write_batches
 
-OF_PARTS = ["part", "task", "failure", "number"]
+JOB_COLUMNS = ["part", "task", "failure", "number"]
 """The columns before those of the source in the rows of a job: the index of the task; its description, in its first
 row; its result, in its second row, if its keys could not be read; the number of the source's row."""
 
@@ -93,7 +93,7 @@ class FrameSource(DeferredSource):
         """Forget the stored rows, and free their memory."""
         numbered, self._numbered = self._numbered, None
         if numbered is not None and not is_remote():
-            # With Connect, Spark frees them when this object is gone; here, when its collector of garbage runs.
+            # With Connect, Spark frees them when this object is gone; here, when its garbage collector runs.
             with suppress(Exception):
                 numbered._jdf.queryExecution().analyzed().rdd().unpersist(False)
 
@@ -166,8 +166,8 @@ class StoredSource:
         for summary, message in zip(summaries, self._kept, strict=True):
             if not summary:
                 raise InvalidInputError(message.decode())
-        none = pa.record_batch(_deltic.SourceSummary(keys).to_batch())
-        self.summaries: pa.Table = pa.concat_tables([pa.Table.from_batches([none]), *map(_read, summaries)])
+        empty_summary = pa.record_batch(_deltic.SourceSummary(keys).to_batch())
+        self.summaries: pa.Table = pa.concat_tables([pa.Table.from_batches([empty_summary]), *map(_read, summaries)])
         self.num_bytes = int(pc.sum(self.summaries.column("bytes")).as_py())
 
     def collected(self) -> pa.Table:
@@ -194,8 +194,8 @@ class StoredSource:
         hashed_schema = StructType([*nullable(self.frame.schema).fields, StructField("hash", LongType())])
         hashed = self.frame.mapInArrow(_source_hasher(self.schema, self._keys), hashed_schema)
         # A row that joins with the failures of tasks.
-        failing = spark.createDataFrame([(_deltic.FAILED_HASH,)], "hash long")
-        rows = hashed.where("hash IS NOT NULL").unionByName(failing, allowMissingColumns=True)
+        failure_rows = spark.createDataFrame([(_deltic.FAILED_HASH,)], "hash long")
+        rows = hashed.where("hash IS NOT NULL").unionByName(failure_rows, allowMissingColumns=True)
         needed = rows.join(hashes, "hash").withColumn("task", F.lit(None).cast("binary"))
         # A task without rows of the source may change rows that none matches. Each begins with its description.
         described = spark.createDataFrame(list(enumerate(map(bytes, tasks))), "part int, task binary")
@@ -204,7 +204,7 @@ class StoredSource:
         divide = getattr(parts, "repartitionById", parts.repartition)
         ordered = (
             divide(len(tasks), F.col("part"))
-            .select(*OF_PARTS, *self._columns)
+            .select(*JOB_COLUMNS, *self._columns)
             .sortWithinPartitions("part", F.col("task").isNull(), F.col("failure").isNull())
         )
         changer = _part_changer(self.schema, settings, merge, self._memory_limit)
@@ -290,7 +290,7 @@ def _part_changer(
 
         def of_part(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
-                table = rows.table(piece, first=len(OF_PARTS)).append_column(
+                table = rows.table(piece, first=len(JOB_COLUMNS)).append_column(
                     numbered.field(name), piece.column("number")
                 )
                 yield from table.cast(numbered).to_batches()

@@ -8,19 +8,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from deltic import _deltic
 from deltic.arguments import (
     Time,
+    check_bool,
+    check_choice,
+    check_int,
+    check_properties,
+    check_storage_options,
     commit_options,
     epoch_ms,
-    flag,
     location,
-    one_of,
-    properties_of,
-    settings,
-    whole,
 )
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError
@@ -28,13 +28,13 @@ from deltic.instant import instant
 from deltic.telemetry import operation
 from deltic.transaction import Commit
 
-__all__ = ["CloneMode", "Copied"]
+__all__ = ["CloneMode", "CopyMethods"]
 
 CloneMode: TypeAlias = Literal["error", "replace", "update"]
 """What a clone does if there is a table already."""
 
 
-class Copied:
+class CopyMethods:
     """The methods of `Table` that make a version the newest one, of the same or another table."""
 
     _core: _deltic.Table
@@ -99,23 +99,23 @@ class Copied:
         if (version is None) == (timestamp is None):
             raise InvalidInputError("give the version to restore, or a timestamp")
         ms = epoch_ms(timestamp)
-        only_plans = flag(dry_run, "dry_run")
-        ignores_missing = flag(ignore_missing_files, "ignore_missing_files")
+        only_plans = check_bool(dry_run, "dry_run")
+        ignores_missing = check_bool(ignore_missing_files, "ignore_missing_files")
         options = {
             "ignore_missing_files": ignores_missing,
-            "protocol_downgrade_allowed": flag(protocol_downgrade_allowed, "protocol_downgrade_allowed"),
+            "protocol_downgrade_allowed": check_bool(protocol_downgrade_allowed, "protocol_downgrade_allowed"),
             "dry_run": only_plans,
             "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }
         at = None if ms is None else (ms, _shown(ms))
-        number, attempts = whole(version, "version"), whole(max_attempts, "max_attempts", 1)
+        number, attempts = check_int(version, "version"), check_int(max_attempts, "max_attempts", 1)
         with operation("restore", self._core.uri) as span:
             done = _deltic.restore(self._core, number, at, json.dumps(options), attempts)
             return span.record(RestoreResult.parse(done, only_plans, ignores_missing))
 
     def clone(
         self,
-        target: str | os.PathLike[str] | Copied,
+        target: str | os.PathLike[str] | CopyMethods,
         *,
         shallow: bool = True,
         version: int | None = None,
@@ -189,23 +189,23 @@ class Copied:
         if version is not None and timestamp is not None:
             raise InvalidInputError("give a version or a timestamp, not both")
         options = {
-            "deep": not flag(shallow, "shallow"),
-            "mode": one_of(mode, "mode", ("error", "replace", "update")),
-            "properties": {} if properties is None else properties_of(properties),
+            "deep": not check_bool(shallow, "shallow"),
+            "mode": check_choice(mode, "mode", get_args(CloneMode)),
+            "properties": {} if properties is None else check_properties(properties),
             "commit": commit_options(user_metadata, commit_info, app_id, app_version),
         }
         both = (self._core, self._target(target, storage_options))
-        number, attempts = whole(version, "version"), whole(max_attempts, "max_attempts", 1)
+        number, attempts = check_int(version, "version"), check_int(max_attempts, "max_attempts", 1)
         with operation("clone", both[1].uri) as span:
             return span.record(
                 Commit.parse(_deltic.clone(both, number, epoch_ms(timestamp), json.dumps(options), attempts))
             )
 
     def _target(
-        self, target: str | os.PathLike[str] | Copied, storage_options: Mapping[str, str] | None
+        self, target: str | os.PathLike[str] | CopyMethods, storage_options: Mapping[str, str] | None
     ) -> _deltic.Table:
-        if not isinstance(target, Copied):
-            options = self._core.storage_options if storage_options is None else settings(storage_options)
+        if not isinstance(target, CopyMethods):
+            options = self._core.storage_options if storage_options is None else check_storage_options(storage_options)
             return _deltic.Table(location(target), options)
         if storage_options is not None:
             raise InvalidInputError("the target is a Table, which has its storage_options; leave them out")

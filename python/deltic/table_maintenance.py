@@ -11,25 +11,38 @@ from datetime import timedelta
 from typing import Any
 
 from deltic import _deltic
-from deltic.arguments import condition, flag, json_or_string, string, whole
-from deltic.maintenance import OptimizeResult, optimize_options
+from deltic.arguments import check_bool, check_filter, check_int, check_str, json_or_string
 from deltic.manifests_result import ManifestsResult
+from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.purge_result import PurgeResult
 from deltic.repair_result import RepairResult
 from deltic.telemetry import operation
 from deltic.transaction import Commit
 from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
 
-__all__ = ["Maintained"]
+__all__ = ["MaintenanceMethods"]
 
 
-class Maintained:
+class MaintenanceMethods:
     """The methods of `Table` for maintenance. They change no rows; only `purge` deletes some if it is asked to."""
 
     _core: _deltic.Table
 
     def checkpoint(self) -> int:
-        """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints")."""
+        """Write a checkpoint of the latest version and return that version (PROTOCOL.md: "Checkpoints").
+
+        Commits by deltic write one every `delta.checkpointInterval` versions.
+
+        Raises the errors of `snapshot`, `UnsupportedFeatureError` if the table has features that deltic does not write,
+        and `StorageError` if the store fails.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> commits = [deltic.write(table, pa.table({"id": [id]})) for id in (1, 2)]
+        >>> table.checkpoint()
+        1
+        """
         with operation("checkpoint", self._core.uri) as span:
             return span.record(self._core.checkpoint())
 
@@ -37,7 +50,7 @@ class Maintained:
         """Write the checksum of the latest version, if it has none, and return that version.
 
         A commit by deltic writes its checksum if the version before has one. This method starts anew by counting all
-        files (PROTOCOL.md: "Version Checksum File").
+        files (PROTOCOL.md: "Version Checksum File"). Raises what `checkpoint` raises.
         """
         return self._core.write_checksum()
 
@@ -46,20 +59,31 @@ class Maintained:
 
         Only files that a checkpoint replaces are deleted: versions before it can no longer be read, all others can.
         Commits by deltic also do this now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
-        "Metadata Cleanup").
+        "Metadata Cleanup"). Raises what `checkpoint` raises.
         """
         return self._core.clean_log()
 
     def compact_log(self, start: int | None = None, end: int | None = None) -> str:
         """Write a log compaction, one file for the commits `start` to `end`, and return its path below the table.
 
-        By default these are the commit after the last checkpoint and the newest. Readers that support compactions read
-        that file instead of the commits, which are kept; the table is the same. An existing compaction is not replaced
-        (PROTOCOL.md: "Log Compaction Files").
+        Readers that support compactions read that file instead of the commits, which are kept; the table is the same.
+        An existing compaction is not replaced (PROTOCOL.md: "Log Compaction Files").
 
-        Raises `InvalidInputError` for fewer than two commits, or if one of them is no longer in the log.
+        Arguments:
+            start: The first version, by default the one after the last checkpoint.
+            end: The last version, by default the newest.
+
+        Raises `InvalidInputError` for fewer than two commits, or if one of them is no longer in the log, and what
+        `checkpoint` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> commits = [deltic.write(table, pa.table({"id": [id]})) for id in (1, 2)]
+        >>> table.compact_log()
+        '_delta_log/00000000000000000000.00000000000000000001.compacted.json'
         """
-        return self._core.compact_log(whole(start, "start"), whole(end, "end"))
+        return self._core.compact_log(check_int(start, "start"), check_int(end, "end"))
 
     def optimize(
         self,
@@ -111,7 +135,7 @@ class Maintained:
         'zorder'
         """
         options = optimize_options(where, zorder_by, target_file_size, full, max_tasks)
-        only_plans = flag(dry_run, "dry_run")
+        only_plans = check_bool(dry_run, "dry_run")
         with operation("optimize", self._core.uri) as span:
             return span.record(
                 OptimizeResult.parse(_deltic.optimize(self._core, options, only_plans, None), only_plans)
@@ -169,11 +193,11 @@ class Maintained:
         True
         """
         options = {
-            "filter": condition(where, "where"),
-            "max_tasks": whole(max_tasks, "max_tasks", 1),
+            "filter": check_filter(where, "where"),
+            "max_tasks": check_int(max_tasks, "max_tasks", 1),
             "user_metadata": json_or_string(user_metadata, "user_metadata"),
         }
-        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        only_plans, attempts = check_bool(dry_run, "dry_run"), check_int(max_attempts, "max_attempts", 1)
         with operation("purge", self._core.uri) as span:
             purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
             return span.record(PurgeResult.parse(purged, only_plans))
@@ -220,7 +244,7 @@ class Maintained:
         >>> table.repair(dry_run=False).committed, table.scan().count()
         (2, 1)
         """
-        only_plans, attempts = flag(dry_run, "dry_run"), whole(max_attempts, "max_attempts", 1)
+        only_plans, attempts = check_bool(dry_run, "dry_run"), check_int(max_attempts, "max_attempts", 1)
         with operation("repair", self._core.uri) as span:
             return span.record(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
 
@@ -289,7 +313,7 @@ class Maintained:
         >>> deltic.Table(uri).write_manifests().written
         ['_symlink_format_manifest/day=1/manifest', '_symlink_format_manifest/day=2/manifest']
         """
-        only_plans = flag(dry_run, "dry_run")
+        only_plans = check_bool(dry_run, "dry_run")
         return ManifestsResult.parse(_deltic.write_manifests(self._core, only_plans), only_plans)
 
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
@@ -322,7 +346,7 @@ class Maintained:
         >>> table.detail().table_features
         ['appendOnly', 'domainMetadata', 'invariants']
         """
-        feature, truncates = string(name, "name"), flag(truncate_history, "truncate_history")
+        feature, truncates = check_str(name, "name"), check_bool(truncate_history, "truncate_history")
         return Commit.parse(_deltic.drop_feature(self._core, feature, truncates))
 
     def enable_row_tracking(self, max_attempts: int | None = None) -> int:
@@ -333,9 +357,21 @@ class Maintained:
         still usable; call this again to go on. For a new table the property alone is enough (PROTOCOL.md: "Row
         Tracking").
 
+        Arguments:
+            max_attempts: How often to try each commit if other writers commit first, as in `transaction`.
+
         Raises `InvalidInputError` if a file's statistics do not have its number of rows, or the table has suspended row
         tracking (`delta.rowTrackingSuspended`), and the errors of commits.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.write(table, pa.table({"id": [1]}))
+        >>> table.enable_row_tracking()
+        3
+        >>> table.scan(["id", "_metadata.row_id"]).to_arrow().to_pylist()
+        [{'id': 1, '_metadata.row_id': 0}]
         """
-        attempts = whole(max_attempts, "max_attempts", 1)
+        attempts = check_int(max_attempts, "max_attempts", 1)
         version, _files = _deltic.enable_row_tracking(self._core, attempts)
         return version

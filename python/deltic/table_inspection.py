@@ -11,18 +11,18 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.arguments import Time, byte_size, epoch_ms, flag, names, whole
+from deltic.arguments import Time, byte_size, check_bool, check_int, check_names, epoch_ms
 from deltic.check import Check
 from deltic.difference import Diff
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.file_layout import SMALL_FILE, Layout
-from deltic.maintenance import OptimizeResult
+from deltic.optimize_result import OptimizeResult
 from deltic.report_page import COMMITS, Facts, page
 from deltic.scan import reader
 from deltic.snapshot import Snapshot
 from deltic.vacuum_result import VacuumMode, VacuumResult
 
-__all__ = ["Inspected"]
+__all__ = ["InspectionMethods"]
 
 
 class _Inspectable(Protocol):
@@ -37,7 +37,7 @@ class _Inspectable(Protocol):
     def vacuum(self, *, mode: VacuumMode = "full", dry_run: bool = False) -> VacuumResult: ...
 
 
-class Inspected:
+class InspectionMethods:
     """The methods of `Table` that read its log and write nothing to it."""
 
     def layout(
@@ -67,7 +67,7 @@ class Inspected:
         [{'column': 'day', 'files_read': 1.0, 'share_skipped': 0.75},
          {'column': 'value', 'files_read': 4.0, 'share_skipped': 0.0}]
         """
-        wanted, small = names(columns, "columns"), byte_size(small_file_size, "small_file_size")
+        wanted, small = check_names(columns, "columns"), byte_size(small_file_size, "small_file_size")
         snapshot, gain = _with_gain(self)
         return Layout.of(snapshot, wanted, SMALL_FILE if small is None else small, gain)
 
@@ -115,8 +115,8 @@ class Inspected:
         >>> diff.to_arrow().to_pylist()
         [{'_change_type': 'delete', 'item': 'nut', 'left': 0}, {'_change_type': 'insert', 'item': 'nut', 'left': 7}]
         """
-        compares_rows = flag(rows, "rows")
-        first, last = whole(from_version, "from_version"), whole(to_version, "to_version")
+        compares_rows = check_bool(rows, "rows")
+        first, last = check_int(from_version, "from_version"), check_int(to_version, "to_version")
         if (first is None) == (from_timestamp is None):
             raise InvalidInputError("give from_version or from_timestamp: the version to compare with")
         if last is not None and to_timestamp is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from deltic.arguments import byte_size, condition, flag, several, whole
+from deltic.arguments import byte_size, check_bool, check_filter, check_int, check_name_or_names
 from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
 
@@ -22,15 +22,15 @@ def optimize_options(
     max_tasks: int | None,
 ) -> str:
     """The checked arguments of `Table.optimize`, in the form of the core."""
-    columns = None if zorder_by is None else several(zorder_by, "zorder_by")
+    columns = None if zorder_by is None else check_name_or_names(zorder_by, "zorder_by")
     if columns is not None and not columns:
         raise InvalidInputError("zorder_by names no column; leave it out, or name some")
     options = {
-        "filter": condition(where, "where"),
+        "filter": check_filter(where, "where"),
         "zorder_by": columns or [],
         "target_file_size": byte_size(target_file_size, "target_file_size"),
-        "full": flag(full, "full"),
-        "max_tasks": whole(max_tasks, "max_tasks", 1),
+        "full": check_bool(full, "full"),
+        "max_tasks": check_int(max_tasks, "max_tasks", 1),
     }
     return json.dumps(options)
 
