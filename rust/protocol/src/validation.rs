@@ -192,10 +192,8 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
         let is_kept = old.is_some_and(|old| old.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
         if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
-            return Err(Error::invalid(format!(
-                "the column `{path}` is there twice; names must differ in more than \
-                                               case"
-            )));
+            let message = format!("the column `{path}` is there twice; names must differ in more than case");
+            return Err(Error::invalid(message));
         }
         if !is_kept {
             check_name(&field.name, &path, mapping)?;

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::commit::{Conflict, TableState, in_the_log_but, unknown_outcome};
+use deltic_protocol::commit::{Conflict, TableState, committed_but_unreadable, unknown_outcome};
 use deltic_protocol::log::crc::VersionChecksum;
-use deltic_protocol::log::increment::{Step, following};
+use deltic_protocol::log::increment::{ChecksumDelta, next_checksum};
 use deltic_protocol::log::name::checksum_name;
 use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
@@ -228,7 +228,7 @@ async fn increment(
             None => return Ok(None),
         },
     };
-    let step = Step {
+    let delta = ChecksumDelta {
         files: &committed.sizes,
         is_re_add: committed.is_re_add,
         txns: &committed.actions.txns,
@@ -238,7 +238,7 @@ async fn increment(
         txn_id: txn_id(committed),
         in_commit_timestamp: committed.in_commit_timestamp,
     };
-    let Some(checksum) = following(before.as_ref(), step) else { return Ok(None) };
+    let Some(checksum) = next_checksum(before.as_ref(), delta) else { return Ok(None) };
     write(storage, committed.version, &checksum).await?;
     Ok(Some(checksum))
 }
@@ -348,7 +348,7 @@ pub(crate) async fn verify_same_table(
         Ok(false) => {
             let why =
                 format!("the table was deleted or created again since its version {} was made or read", base.version);
-            Err(Failed::Unknown(in_the_log_but(version, txn_id, &why)))
+            Err(Failed::Unknown(committed_but_unreadable(version, txn_id, &why)))
         }
         // It is in the log, and it is unknown whether it counts.
         Err(error) => Err(Failed::Unknown(unknown_outcome(txn_id, committed.attempts, error))),

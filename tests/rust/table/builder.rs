@@ -388,7 +388,7 @@ async fn files_stay_only_if_a_commit_may_name_them() {
     };
     let append = add_with("d1", json!({"partitionValues": {"p": "d"}})).to_string();
     let lost = check(Some(&append), false, false, false).await;
-    assert!(lost.message().contains("lost the race"), "{lost}");
+    assert!(lost.message().contains("other writers committed first"), "{lost}");
     let interrupted = check(None, false, true, false).await;
     assert!(interrupted.message().contains("nothing was committed"), "{interrupted}");
     let unknown = check(None, true, false, true).await;

@@ -100,7 +100,7 @@ impl Log {
     }
 
     fn hint(&self) -> Option<LastCheckpoint> {
-        LastCheckpoint::parse(&std::fs::read(self.path("_last_checkpoint")).ok()?)
+        LastCheckpoint::parse(&std::fs::read(self.path("_last_checkpoint")).ok()?).ok()
     }
 
     fn rows(&self, version: u64) -> Vec<RecordBatch> {

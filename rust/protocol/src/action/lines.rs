@@ -159,7 +159,7 @@ impl Lines {
     ///
     /// # Errors
     /// As [`Lines::each`].
-    pub fn others(&self) -> Result<Vec<u8>> {
+    pub fn non_file_lines(&self) -> Result<Vec<u8>> {
         let mut others = Vec::new();
         self.each(|line| {
             if !is_file_action(line) {

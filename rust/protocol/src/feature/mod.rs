@@ -23,7 +23,7 @@ mod iceberg;
 mod table;
 mod usage;
 
-pub use table::{FEATURES, Feature, UNLISTED, docs_table, unlisted_docs_table};
+pub use table::{FEATURES, Feature, UNLISTED, docs_table};
 use table::{Reading, Writing};
 use usage::{Table, Use};
 

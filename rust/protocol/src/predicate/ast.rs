@@ -75,7 +75,7 @@ pub enum Predicate {
         negated: bool,
     },
     /// A boolean column, TRUE, FALSE or NULL standing alone.
-    Bare(Operand),
+    BooleanOperand(Operand),
     /// Any other condition.
     Expression(Box<Expression>),
 }
@@ -114,7 +114,7 @@ impl Predicate {
             | Self::In { .. }
             | Self::Between { .. }
             | Self::Like { .. }
-            | Self::Bare(_)
+            | Self::BooleanOperand(_)
             | Self::Expression(_) => 3,
         }
     }
@@ -172,7 +172,7 @@ impl fmt::Display for Predicate {
                     }
                 }
             }
-            Self::Bare(operand) => write!(f, "{operand}"),
+            Self::BooleanOperand(operand) => write!(f, "{operand}"),
             Self::Expression(expression) => write!(f, "{expression:#}"),
         }
     }
@@ -276,7 +276,7 @@ impl Predicate {
     fn test(expression: &Expression) -> Option<Self> {
         Some(match expression {
             Expression::Column(_) | Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => {
-                Self::Bare(Operand::of(expression)?)
+                Self::BooleanOperand(Operand::of(expression)?)
             }
             Expression::Compare { left, op, right } => {
                 Self::Compare { left: Operand::of(left)?, op: *op, right: Operand::of(right)? }

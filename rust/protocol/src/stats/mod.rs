@@ -5,9 +5,9 @@
 
 pub mod collect;
 mod leaf;
-mod places;
 pub mod read;
-mod shapes;
+mod spans;
+mod templates;
 pub mod text;
 pub mod typed;
 mod values;

@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
 use super::leaf::Leaf;
-use super::places::StatsValue;
+use super::spans::StatsValue;
 use crate::scalar::{Plain, parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz, plain_decimal};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};

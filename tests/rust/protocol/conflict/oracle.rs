@@ -125,7 +125,7 @@ impl Operation {
                 add(&mut done.added, tag, vec![(*p, i64::try_from(count).unwrap())]);
             }
             Self::Overwrite(rows) => {
-                done.read = ReadSet::WholeTable;
+                done.read = ReadSet::AllRows;
                 done.removed = files.keys().cloned().collect();
                 add(&mut done.added, tag, rows.clone());
             }
@@ -207,7 +207,7 @@ impl Prepared {
                 add,
                 physical_rows: rows.len() as u64,
                 vector: None,
-                deleted_before: before,
+                rows_deleted_before_commit: before,
                 rows: gone,
             });
         }
@@ -326,7 +326,7 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
         rows.moved.extend(by_file.into_iter().map(|(path, at)| MarkedFile {
             add: action(path, &files[path], false),
             physical_rows: files[path].len() as u64,
-            deleted_before: DeletionVector::default(),
+            rows_deleted_before_commit: DeletionVector::default(),
             rows: at.into_iter().collect(),
             vector: None,
         }));
@@ -336,7 +336,7 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
 
 fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {
     let known = vectors(&pending, winner);
-    pending.follow(winner, &known, 5)
+    pending.check_and_rebase(winner, &known, 5)
 }
 
 proptest! {
@@ -364,7 +364,7 @@ proptest! {
             let places = if winner.data_change { Moved::new() } else { moved(&winner, &now) };
             now = winner.apply(&now);
             let known = found(&pending, &committed, &places, &now);
-            if pending.follow(&committed, &known, version).is_err() {
+            if pending.check_and_rebase(&committed, &known, version).is_err() {
                 return Ok(());
             }
             mine.follow_moved_rows(&places, &now);
@@ -378,9 +378,9 @@ proptest! {
             prop_assert_eq!(&marked.rows, &own);
             // The marked file agrees with the table, and its rows are still live.
             let (rows, places) = (&now[&marked.add.path], &mine.marked[&marked.add.path].1);
-            prop_assert_eq!(&vector(rows), &marked.deleted_before);
+            prop_assert_eq!(&vector(rows), &marked.rows_deleted_before_commit);
             prop_assert!(places.iter().all(|at| rows[*at].is_some()), "a row is deleted twice");
-            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.deleted_before));
+            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.rows_deleted_before_commit));
         }
         let left = mine.apply(&now);
         let Operation::Drop(_) = own else {
@@ -413,16 +413,16 @@ proptest! {
             }
             let committed = winner.committed(&now, version);
             let known = vectors(&pending, &committed);
-            prop_assert!(pending.follow(&committed, &known, version).is_ok());
+            prop_assert!(pending.check_and_rebase(&committed, &known, version).is_ok());
             now = winner.apply(&now);
         }
-        prop_assert_eq!(&pending.marked.get("f").unwrap().deleted_before, &vector(&now["f"]));
+        prop_assert_eq!(&pending.marked.get("f").unwrap().rows_deleted_before_commit, &vector(&now["f"]));
     }
 
     #[test]
     fn a_blind_append_follows_any_operation(base in table(), added in prop::collection::vec(row(), 1..3), winner in operation()) {
         let mut pending = Operation::Append(added).prepare(&base, "own").pending(&base, IsolationLevel::Serializable);
-        prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(&base, 5), &WinnerRows::default(), 5).is_ok());
+        prop_assert!(pending.check_and_rebase(&winner.prepare(&base, "w").committed(&base, 5), &WinnerRows::default(), 5).is_ok());
     }
 
     #[test]

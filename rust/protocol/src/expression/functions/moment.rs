@@ -13,6 +13,7 @@ use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::PrimitiveType as P;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
+const RESULT_BEYOND: &str = "the result is beyond the range of timestamps";
 const BEYOND: &str = "the timestamp is beyond the range of timestamps";
 
 const fn of_date(name: &'static str, run: fn(&Arguments<'_>) -> Evaluated) -> Definition {
@@ -194,15 +195,10 @@ fn date_trunc(arguments: &Arguments<'_>) -> Evaluated {
             "MICROSECOND" => 1,
             _ => {
                 let first = first_day(micros.div_euclid(MICROS_PER_DAY), unit);
-                return first.map(|days| {
-                    days.checked_mul(MICROS_PER_DAY).ok_or(
-                        "the result is beyond the range of \
-                                                                                timestamps",
-                    )
-                });
+                return first.map(|days| days.checked_mul(MICROS_PER_DAY).ok_or(RESULT_BEYOND));
             }
         };
-        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or("the result is beyond the range of timestamps"))
+        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or(RESULT_BEYOND))
     };
     let made: TimestampMicrosecondArray = arguments.each(|row| cut(row).transpose().map_err(str::to_owned))?;
     Ok(Arc::new(made.with_timezone("UTC")))
