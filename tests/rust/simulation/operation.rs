@@ -184,7 +184,9 @@ impl Prepared {
 pub(crate) fn restore(on: &View, old: &View) -> Result<Option<Prepared>> {
     let of = |files: &BTreeMap<String, Add>| {
         let mut logical = LogicalFiles::default();
-        files.values().for_each(|add| drop(logical.insert(&add.path, add.deletion_vector.as_ref())));
+        files.values().for_each(|add| {
+            logical.insert(&add.path, add.deletion_vector.as_ref());
+        });
         logical
     };
     let (now, then) = (of(&on.files), of(&old.files));

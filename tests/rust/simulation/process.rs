@@ -129,7 +129,9 @@ async fn compact_untouched_bins(
     while ended.lost_rows_or_files() {
         let Some(Some(newest)) = cache.read_with_retries(client).await else { break };
         let mut live = LogicalFiles::default();
-        newest.files.values().for_each(|add| drop(live.insert(&add.path, add.deletion_vector.as_ref())));
+        newest.files.values().for_each(|add| {
+            live.insert(&add.path, add.deletion_vector.as_ref());
+        });
         let before = bins.len();
         bins.retain(|bin| {
             bin.iter()
