@@ -101,7 +101,7 @@ impl TableShape {
     /// # Errors
     /// `Corrupt` if a value is not of the column's type.
     pub fn partition_values(&self, adds: &AddBatch, name: &str) -> Result<ArrayRef> {
-        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
+        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is not a column")))?;
         let primitive = field
             .data_type
             .as_primitive()
@@ -117,7 +117,7 @@ impl TableShape {
     /// # Errors
     /// `Corrupt` if it has no type that partition values can have.
     pub fn partition_leaf(&self, name: &str) -> Result<Leaf> {
-        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
+        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is not a column")))?;
         let primitive = field.data_type.as_primitive();
         let data_type = primitive
             .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?

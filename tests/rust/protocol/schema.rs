@@ -466,8 +466,8 @@ fn identity_columns_in_a_schema() {
         (r#""delta.identity.start":3"#, "has no `delta.identity.step`"),
         (r#""delta.identity.step":3"#, "has no `delta.identity.start`"),
         (r#""delta.identity.start":3,"delta.identity.step":0"#, "`delta.identity.step` 0"),
-        (r#""delta.identity.start":"3","delta.identity.step":1"#, "`delta.identity.start` that is no long"),
-        (r#""delta.identity.start":3,"delta.identity.step":1.5"#, "`delta.identity.step` that is no long"),
+        (r#""delta.identity.start":"3","delta.identity.step":1"#, "`delta.identity.start` that is not a long"),
+        (r#""delta.identity.start":3,"delta.identity.step":1.5"#, "`delta.identity.step` that is not a long"),
         (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.highWaterMark":1e99"#, "highWaterMark"),
         (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.allowExplicitInsert":1"#, "no boolean"),
     ] {

@@ -224,7 +224,7 @@ impl AddBatch {
     /// The partition values of the file at `row`.
     ///
     /// # Errors
-    /// `Corrupt` if they are no strings.
+    /// `Corrupt` if they are not strings.
     pub fn partition_values_at(&self, row: usize) -> Result<PartitionValues> {
         self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
     }
@@ -341,7 +341,7 @@ fn same_layout(found: &DataType, expected: &DataType) -> bool {
 /// The entries of a map of strings, in whatever layout, at `row`.
 ///
 /// # Errors
-/// `Corrupt` if they are no strings.
+/// `Corrupt` if they are not strings.
 pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
     if map.is_null(row) {
         return Ok(PartitionValues::new());

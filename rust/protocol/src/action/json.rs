@@ -1,7 +1,7 @@
 //! Actions as lines of JSON: reading a commit, writing one.
 //!
 //! A commit is read in one pass; of lines that the caller does not want only the first key is read. Unknown actions
-//! and members are ignored, and null means absent. A line that is no JSON object, or whose members have
+//! and members are ignored, and null means absent. A line that is not a JSON object, or whose members have
 //! impossible types, is [`Kind::Corrupt`](crate::error::Kind::Corrupt) with its number.
 //!
 //! Writing and reading back gives the same actions (`tests/rust/protocol/action.rs`).

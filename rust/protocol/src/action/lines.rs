@@ -155,7 +155,7 @@ impl Lines {
         visit_all(&self.open)
     }
 
-    /// The lines that are no file actions.
+    /// The lines that are not file actions.
     ///
     /// # Errors
     /// As [`Lines::each`].

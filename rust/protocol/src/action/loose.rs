@@ -94,7 +94,7 @@ pub(super) fn whole_in(value: &Value) -> Option<i64> {
 fn cut(value: f64) -> Option<i64> {
     /// The first double beyond the type.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-    // The conversion cuts off the fraction and no more, as was just made sure. The least integer itself is no double here:
+    // The conversion cuts off the fraction and no more, as was just made sure. The least integer itself is not a double here:
     // one below it would be rounded to it.
     (-BEYOND < value && value < BEYOND).then_some(value as i64)
 }

@@ -161,7 +161,7 @@ impl<'t> Scanner<'t> {
         self.text.ends_with('}')
     }
 
-    /// The next byte that is no space.
+    /// The next byte that is not a space.
     pub fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {

@@ -265,7 +265,7 @@ fn distinct(listing: &[LogFile]) -> Vec<&LogFile> {
 /// UUID-named before classic before multi-part, and of those the one with fewest parts. All hold the same state; the
 /// order follows how they are written: UUID-named files are never overwritten, a classic one may be while it is read,
 /// and parts of a multi-part one may come from two writers. Equal candidates are ordered by time, then by name. A file
-/// without a byte, which a killed writer leaves in some stores, is no checkpoint.
+/// without a byte, which a killed writer leaves in some stores, is not a checkpoint.
 fn complete_checkpoints(files: &[&LogFile]) -> BTreeMap<u64, Checkpoint> {
     let mut sets: BTreeMap<(u64, u32), Vec<&LogFile>> = BTreeMap::new();
     let mut best: BTreeMap<u64, Checkpoint> = BTreeMap::new();

@@ -359,7 +359,7 @@ fn like(side: BoundOperand, pattern: Pattern) -> Result<BoundPredicate> {
             return Ok(BoundPredicate::Constant(Some(pattern.matches(&text))));
         }
         BoundOperand::Literal(value) => {
-            return Err(Error::invalid(format!("LIKE matches strings, and {value} is none")));
+            return Err(Error::invalid(format!("LIKE matches strings, and {value} is not a string")));
         }
         BoundOperand::Column(column) => column,
     };

@@ -38,7 +38,7 @@ pub enum IsolationLevel {
 impl IsolationLevel {
     /// Reads a level's name, in any spelling.
     pub fn parse(text: &str) -> Result<Self> {
-        isolation_level(text).map_err(|why| Error::invalid(format!("`{}` is no isolation level: {why}", excerpt(text))))
+        isolation_level(text).map_err(|why| Error::invalid(format!("`{}` is not an isolation level: {why}", excerpt(text))))
     }
 
     /// The name that commits are given.

@@ -26,7 +26,7 @@ pub struct JoinCondition {
     pub target_only: Vec<String>,
     /// The same conditions, bound to both sides.
     pub target_only_bound: Vec<BoundExpression>,
-    /// The conditions on both sides that are no equalities.
+    /// The conditions on both sides that are not equalities.
     pub rest: Vec<BoundExpression>,
     /// The whole condition as parsed.
     pub whole: Expression,
@@ -54,7 +54,7 @@ impl JoinKey {
 
 impl JoinCondition {
     /// # Errors
-    /// `Invalid` for SQL that cannot be read, that is no condition or names columns that there are not; `Unsupported` for
+    /// `Invalid` for SQL that cannot be read, that is not a condition or names columns that there are not; `Unsupported` for
     /// what deltic does not evaluate.
     pub fn parse(sql: &str, sides: &Sides) -> Result<Self> {
         let whole = sides.qualified(parse_value(sql)?, VisibleSides::Both)?;

@@ -107,7 +107,7 @@ impl Sides {
     /// A condition of a clause.
     ///
     /// # Errors
-    /// As [`Sides::bind`]; `Invalid` for a value that is no condition.
+    /// As [`Sides::bind`]; `Invalid` for a value that is not a condition.
     pub fn condition(&self, sql: &str, visible: VisibleSides) -> Result<BoundExpression> {
         self.bind_condition(parse_value(sql)?, visible)
     }
@@ -117,7 +117,7 @@ impl Sides {
         let bound = self.bind(condition, visible)?;
         match bound.data_type() {
             DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => Ok(bound),
-            other => Err(Error::invalid(format!("`{bound}` is no condition, but a value of type {other}"))),
+            other => Err(Error::invalid(format!("`{bound}` is not a condition but a value of type {other}"))),
         }
     }
 

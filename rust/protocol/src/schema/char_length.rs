@@ -64,7 +64,7 @@ impl Lengths {
             Error::unsupported(
                 "charVarchar",
                 format!(
-                    "the column `{}` is {} and its metadata `{CHAR_VARCHAR_TYPE}` is {shown}, which is no such type with \
+                    "the column `{}` is {} and its metadata `{CHAR_VARCHAR_TYPE}` is {shown}, which is not that type with \
                      lengths of char and varchar; correct the metadata",
                     field.name, field.data_type
                 ),

@@ -155,7 +155,7 @@ impl JsonReader {
         self.scan(&[text.map(Scanner::new)]);
     }
 
-    /// Reads the statistics of the next file from a JSON string; `None` if it is no JSON string.
+    /// Reads the statistics of the next file from a JSON string; `None` if it is not a JSON string.
     pub(crate) fn read_quoted(&mut self, quoted: Option<&[u8]>) -> Option<()> {
         let Some(quoted) = quoted else {
             self.scan(&[None]);
@@ -225,7 +225,7 @@ pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns>
     let counts = |name: &str, path: &[String]| {
         let counts = typed.find(name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
         let counts = counts.as_ref().and_then(|a| a.as_primitive_opt::<Int64Type>());
-        // A negative number is no count.
+        // A negative number is not a count.
         counts.map_or_else(|| Int64Array::new_null(stats.len()), |a| a.unary_opt(|n| (n >= 0).then_some(n)))
     };
     let leaves = leaves.iter().map(|leaf| {

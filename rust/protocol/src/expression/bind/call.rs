@@ -57,7 +57,7 @@ pub(super) fn arithmetic(left: Typed, op: ArithmeticOp, right: Typed, whole: &Ex
             (Some(P::Decimal { precision: p, scale: s }), Some(P::Decimal { precision: q, scale: t })) => {
                 decimal_result(op, (*p, *s), (*q, *t))
             }
-            _ => return Err(Error::internal("a decimal is none")),
+            _ => return Err(Error::internal("a cast to decimal has another type")),
         };
         return Ok(Typed::new(Node::Arithmetic { left, op, right }, DataType::Primitive(data_type)));
     }

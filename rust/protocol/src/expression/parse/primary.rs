@@ -278,7 +278,7 @@ impl Parser<'_> {
         let unknown = |parser: &Self| -> Error {
             parser.error_at(
                 at,
-                &format!("`{word}` is no type that values are cast to; write int, string, decimal(10,2) …"),
+                &format!("`{word}` is not a type; write int, string, decimal(10,2) …"),
             )
         };
         let named = type_named(word).ok_or_else(|| unknown(self))?;
@@ -306,7 +306,7 @@ impl Parser<'_> {
         Ok(PrimitiveType::Decimal { precision, scale })
     }
 
-    /// Whether a token after `CASE` shows that it is no column of that name. A sign may be an operator after a column.
+    /// Whether a token after `CASE` shows that it is not a column of that name. A sign may be an operator after a column.
     fn begins_operand(&self, token: &Token<'_>) -> bool {
         match token {
             Token::Word(word) => !AFTER_OPERAND.iter().any(|after| after.eq_ignore_ascii_case(word)),
