@@ -10,7 +10,7 @@ pub(crate) fn run(data: &[u8]) {
         assert!(checksum(text).is_none_or(|sum| sum.len() == 32));
     }
     let Ok(read) = read else { return };
-    let printed = read.print();
+    let printed = read.to_json();
     let again = LastCheckpoint::parse(printed.as_bytes()).unwrap();
     assert_eq!(again.checksum, checksum(&printed));
     assert!(again.checksum.is_some());

@@ -252,7 +252,7 @@ async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
 /// Writes a checksum, but does not replace one that can be read. Readers can do without it, so it is not synced; one that a
 /// power cut damaged is written again.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
-    let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
+    let (name, text) = (checksum_name(version), Bytes::from(checksum.to_json()?));
     match put_hint_file(storage, &name, text.clone()).await? {
         Put::Created => Ok(()),
         Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&log_file_path(&name), text).await,
@@ -277,7 +277,7 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
 /// # Errors
 /// Those of replaying the log and of the store.
 pub(crate) async fn rebuild_checksum(snapshot: &Snapshot) -> Result<()> {
-    let text = Bytes::from(count(snapshot).await?.print()?);
+    let text = Bytes::from(count(snapshot).await?.to_json()?);
     snapshot.storage().put_hint(&log_file_path(&checksum_name(snapshot.version())), text).await
 }
 

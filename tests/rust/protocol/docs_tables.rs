@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
 use deltic_protocol::commit::{
     Actions, CHECKS, METADATA_ONLY_PROPERTIES, MarkedFile, MarkedFiles, PROPERTIES_A_WINNER_MAY_SET, Pending,
@@ -213,7 +213,7 @@ impl Operation {
             name: None,
             description: None,
             format: Format::default(),
-            schema_string: json::print(&schema),
+            schema_string: json::to_json(&schema),
             partition_columns: vec!["p".to_owned()],
             created_time: None,
             configuration: match tracks_rows {
@@ -310,11 +310,11 @@ impl Operation {
         let pending = self.pending(IsolationLevel::Serializable, tracks_rows)?;
         let info = serde_json::json!({ "isBlindAppend": pending.is_blind_append() });
         let info = info.as_object().cloned().unwrap_or_default();
-        let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;
-        lines.extend(print_commit(pending.actions.non_file_actions())?);
+        let mut lines = serialize_commit(&[Action::CommitInfo(CommitInfo(info))])?;
+        lines.extend(serialize_commit(pending.actions.non_file_actions())?);
         lines.extend(pending.actions.files().to_bytes()?);
         for marked in pending.marked.iter() {
-            lines.extend(print_commit(&marked.actions(0)?)?);
+            lines.extend(serialize_commit(&marked.actions(0)?)?);
         }
         parse_commit(&lines.into(), Origin::Commit(1), Wanted::All)
     }

@@ -349,7 +349,7 @@ fn hints() {
     }
     assert_eq!(LastCheckpoint::parse(b"{\"version\":10,\"size\":3,\"tags\":{\"\xff\":\"\"}}").ok(), None);
     let printed =
-        LastCheckpoint { version: 10, size: 3, checksum: Some("old".to_owned()), ..Default::default() }.print();
+        LastCheckpoint { version: 10, size: 3, checksum: Some("old".to_owned()), ..Default::default() }.to_json();
     assert_eq!(printed, r#"{"version":10,"size":3,"checksum":"004278f3c68a651ecd67be175bfee481"}"#);
 }
 
@@ -408,7 +408,7 @@ mod checksums {
         .unwrap();
         assert_eq!(full.set_transactions.as_ref().unwrap()[0].version, 3);
         assert_eq!(full.domain_metadata.as_ref().unwrap()[0].domain, "d");
-        let again = full.print().unwrap();
+        let again = full.to_json().unwrap();
         assert!(!again.contains("allFiles"));
         assert_eq!(VersionChecksum::parse(again.as_bytes()).unwrap(), full);
     }
@@ -424,7 +424,7 @@ mod checksums {
         let old = check(&format!(r#","histogramOpt":{bins}"#)).unwrap();
         assert_eq!(old, check(&format!(r#","fileSizeHistogram":{bins}"#)).unwrap());
         assert_eq!(old, check(&format!(r#","fileSizeHistogram":{bins},"histogramOpt":{bins}"#)).unwrap());
-        assert!(old.print().unwrap().contains("fileSizeHistogram"));
+        assert!(old.to_json().unwrap().contains("fileSizeHistogram"));
     }
 
     #[test]
@@ -631,11 +631,11 @@ mod properties {
                 }),
                 ..Default::default()
             };
-            let printed = hint.print();
+            let printed = hint.to_json();
             let parsed = LastCheckpoint::parse(printed.as_bytes()).unwrap();
             prop_assert!(parsed.checksum.is_some());
             prop_assert_eq!(&LastCheckpoint { checksum: None, ..parsed.clone() }, &hint);
-            prop_assert_eq!(parsed.print(), printed.clone());
+            prop_assert_eq!(parsed.to_json(), printed.clone());
             // Another version with the same checksum is refused.
             let other = printed.replacen(&format!("\"version\":{version}"), "\"version\":3", 1);
             prop_assert!(other == printed || LastCheckpoint::parse(other.as_bytes()).is_err());
@@ -655,7 +655,7 @@ mod properties {
             let mut checksum = VersionChecksum::new(metadata, protocol, files, bytes);
             checksum.in_commit_timestamp_opt = time;
             checksum.set_transactions = Some(vec![Txn { app_id: text, version: files, last_updated: time }]);
-            let printed = checksum.print().unwrap();
+            let printed = checksum.to_json().unwrap();
             prop_assert_eq!(VersionChecksum::parse(printed.as_bytes()).unwrap(), checksum);
         }
 
@@ -665,7 +665,7 @@ mod properties {
             let _ = VersionChecksum::parse(&bytes);
             let _ = LogName::parse(&String::from_utf8_lossy(&bytes));
             // A valid hint with one byte changed gets further in the parser.
-            let mut hint = LastCheckpoint { version: 5, size: 1, ..Default::default() }.print().into_bytes();
+            let mut hint = LastCheckpoint { version: 5, size: 1, ..Default::default() }.to_json().into_bytes();
             let at = cut.index(hint.len());
             hint[at] = byte;
             let _ = LastCheckpoint::parse(&hint);

@@ -175,7 +175,7 @@ async fn incremental_checksums_equal_recomputed_ones() {
     );
     first.deleted_record_counts_histogram_opt =
         Some(serde_json::from_value(json!({"deletedRecordCounts": [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]})).unwrap());
-    sample.put(&checksum_name(0), first.print().unwrap());
+    sample.put(&checksum_name(0), first.to_json().unwrap());
 
     let mut transaction = begin(&sample).await;
     transaction.append(vec![file("c1"), file("c2")]);
@@ -262,7 +262,7 @@ async fn truncated_checksums_are_rewritten() {
     // A checksum that can be read is not replaced, even if it is wrong.
     let mut other = checksum(&sample, 1).unwrap();
     other.num_files = 40;
-    sample.put(&checksum_name(2), other.print().unwrap());
+    sample.put(&checksum_name(2), other.to_json().unwrap());
     append(&sample, None, "c2").await;
     assert_eq!(checksum(&sample, 2).unwrap(), other);
 }

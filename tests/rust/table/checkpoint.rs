@@ -808,7 +808,7 @@ fn the_hint_only_moves_forward() {
     assert_eq!(log.hint().unwrap(), newest);
     // A hint to a missing checkpoint is replaced.
     let stray = LastCheckpoint { version: 9, size: 1, ..LastCheckpoint::default() };
-    std::fs::write(log.path("_last_checkpoint"), stray.print()).unwrap();
+    std::fs::write(log.path("_last_checkpoint"), stray.to_json()).unwrap();
     assert_eq!(block_on(checkpoint(&log.storage, 0)).unwrap(), 4);
     assert_eq!(log.hint().unwrap(), newest);
     for garbage in ["", "{", "{\"version\":-1}"] {

@@ -1,4 +1,4 @@
-//! The few actions of a checkpoint that are not files, from columns to structs.
+//! The non-file actions of a checkpoint, from columns to structs.
 //!
 //! A missing column counts as null, and so does a single value of an unexpected type. A null where the action needs a value
 //! is [`Kind::Corrupt`](crate::error::Kind::Corrupt), and so is a list or map that does not hold strings, in any layout:
@@ -18,9 +18,9 @@ use super::batch::{plain_texts, text_map_at};
 use super::{CheckpointMetadata, DomainMetadata, Format, Metadata, PartitionValues, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
 
-/// What a checkpoint says beside its files.
+/// The non-file actions of a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StateActions {
+pub struct NonFileActions {
     /// Which clients may read and write.
     pub protocol: Option<Protocol>,
     /// Identity, schema, partitioning, properties.
@@ -35,8 +35,8 @@ pub struct StateActions {
     pub checkpoint_metadata: Option<CheckpointMetadata>,
 }
 
-impl StateActions {
-    /// The names of the columns that [`StateActions::take`] reads, each with a member that is never null in its action.
+impl NonFileActions {
+    /// The names of the columns that [`NonFileActions::take`] reads, each with a member that is never null in its action.
     pub const COLUMNS: [(&'static str, &'static str); 6] = [
         ("protocol", "minReaderVersion"),
         ("metaData", "id"),

@@ -107,7 +107,7 @@ pub fn disabled(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> 
         _ => (*schema).clone(),
     };
     if stripped != *schema {
-        after.schema_string = schema_json::print(&stripped);
+        after.schema_string = schema_json::to_json(&stripped);
     }
     Ok(after)
 }

@@ -108,7 +108,7 @@ fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     let given: BTreeMap<String, i64> = schema.fields.iter().filter_map(by_name).collect();
     let counted: StructType = with_watermarks(&schema, &given)?;
     if counted.fields != schema.fields {
-        metadata.schema_string = json::print(&counted);
+        metadata.schema_string = json::to_json(&counted);
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pending::{Pending, ROW_TRACKING_DOMAIN, is_watermark};
-use crate::action::json::print_action;
+use crate::action::json::serialize_action;
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
 use crate::alter::CHECKPOINT_PROTECTION_VERSION;
@@ -92,10 +92,10 @@ impl Attempt {
     pub fn serialize(&mut self, info: CommitInfo, pending: &Pending, now_ms: i64) -> Result<SerializedCommit> {
         let actions = &pending.actions;
         let mut non_file_lines = Vec::new();
-        print_action(&Action::CommitInfo(self.commit_info(info)), &mut non_file_lines)?;
+        serialize_action(&Action::CommitInfo(self.commit_info(info)), &mut non_file_lines)?;
         // The row id high watermark comes last, since it includes the ids of this attempt.
         for action in actions.non_file_actions().iter().filter(|action| !is_watermark(action)) {
-            print_action(&*self.action(action)?, &mut non_file_lines)?;
+            serialize_action(&*self.action(action)?, &mut non_file_lines)?;
         }
         let mut lines = Lines::of(&non_file_lines)?;
         if self.tracks_rows {
@@ -112,7 +112,7 @@ impl Attempt {
             lines.push(&*self.action(&add)?)?;
         }
         if let Some(action) = self.row_tracking_domain() {
-            print_action(&action, &mut non_file_lines)?;
+            serialize_action(&action, &mut non_file_lines)?;
             lines.push(&action)?;
         }
         Ok(SerializedCommit { lines, non_file_lines })

@@ -22,7 +22,7 @@ mod z85;
 /// First four bytes of a vector, little endian.
 const MAGIC: u32 = 1_681_511_377;
 
-/// The same of the form before, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian numbers,
+/// First four bytes of a vector in the older form, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian numbers,
 /// delta-spark still reads it with little-endian ones.
 const ARRAY_MAGIC: u32 = 1_681_511_376;
 

@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// The same, byte by byte.
+    /// The end of a string and its escapes, found byte by byte.
     fn end_by_bytes(bytes: &[u8], from: usize) -> Option<(usize, Escapes)> {
         let (mut at, mut escapes) = (from, Escapes::None);
         loop {

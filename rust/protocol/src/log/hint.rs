@@ -4,7 +4,7 @@
 //! content is used only after the listing shows the checkpoint. Its copies of the checkpoint's content (schema,
 //! actions, sidecars) are compared with the checkpoint, never used instead of it.
 //!
-//! Invariants: what is printed parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
+//! Invariants: a serialised hint parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
 //! panic or recurse beyond [`MAX_DEPTH`] (`log::properties::hostile_bytes`).
 //!
 //! PROTOCOL.md: "Last Checkpoint File", "Last Checkpoint File Schema", "JSON checksum".
@@ -68,7 +68,7 @@ pub struct LastCheckpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v2_checkpoint: Option<UuidCheckpointHint>,
     /// MD5 of the canonical form of the rest. Filled by [`LastCheckpoint::parse`], ignored by
-    /// [`LastCheckpoint::print`], which computes it.
+    /// [`LastCheckpoint::to_json`], which computes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
 }
@@ -133,8 +133,8 @@ impl LastCheckpoint {
         Ok(hint)
     }
 
-    /// Prints the file with its checksum.
-    pub fn print(&self) -> String {
+    /// Serialises the file as JSON, with its checksum.
+    pub fn to_json(&self) -> String {
         let mut hint = Self { checksum: None, ..self.clone() };
         let plain = text_of(&hint);
         hint.checksum = canonical_pairs(&plain).ok().map(|pairs| md5_hex(&join(&pairs, Order::Path)));

@@ -49,7 +49,7 @@ impl Sides {
         Ok(Self { target, source, target_alias, source_alias })
     }
 
-    /// The same with other columns of the table.
+    /// Both sides, with other columns of the target.
     #[must_use]
     pub fn with_target(&self, target: StructType) -> Self {
         Self { target, ..self.clone() }

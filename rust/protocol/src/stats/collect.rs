@@ -1,9 +1,9 @@
-//! Collects the statistics of a data file while it is written, and prints them.
+//! Collects the statistics of a data file while it is written, and serialises them.
 //!
 //! Rows arrive as Arrow batches in the table's Arrow types with physical names; the result is the text of
 //! `add.stats`. Reading statistics is in `read`.
 //!
-//! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
+//! Invariant: a minimum is <= and a maximum >= every value of the file, after any truncation
 //! (the properties `stats::collect::bounds_hold_every_…`), where the last millisecond of the year 9999 counts as its end. A
 //! bound that JSON or other readers could misread is left out, together with the other one, since readers use a single
 //! bound for both: infinities, columns with a NaN, years outside 1 to 9999, strings that cannot be rounded up. Null counts
@@ -532,7 +532,7 @@ enum StatsMember {
     NullCount,
 }
 
-/// Prints the object `member` of the statistics. Returns whether any column has a value.
+/// Serialises the object `member` of the statistics. Returns whether any column has a value.
 fn print_columns(columns: &[Column], member: StatsMember, prefix_length: usize, out: &mut String) -> bool {
     out.push('{');
     let mut any = false;

@@ -31,7 +31,7 @@ use crate::schema::{DataType, PrimitiveType, StructField};
 
 /// The statistics of this many files are located before values are read: then the values of a column are read one after the
 /// other, while the strings are still in the processor's cache.
-const TOGETHER: usize = 32;
+const BATCH_FILES: usize = 32;
 
 /// Bounds of one column, one row for each file, in the column's Arrow type. Null is unknown.
 #[derive(Debug, Clone)]
@@ -101,10 +101,10 @@ fn read_json<'a>(
     to_the_end: bool,
 ) -> Result<StatsColumns> {
     let mut stats = stats.into_iter().map(|text| text.map(Scanner::new));
-    let mut reader = JsonReader::new(leaves, margin, to_the_end, TOGETHER, stats.size_hint().0);
-    let mut some = Vec::with_capacity(TOGETHER);
+    let mut reader = JsonReader::new(leaves, margin, to_the_end, BATCH_FILES, stats.size_hint().0);
+    let mut some = Vec::with_capacity(BATCH_FILES);
     loop {
-        some.extend(stats.by_ref().take(TOGETHER));
+        some.extend(stats.by_ref().take(BATCH_FILES));
         if some.is_empty() {
             return reader.finish(leaves);
         }
@@ -182,7 +182,7 @@ impl JsonReader {
                 self.find(json.clone());
             }
         }
-        let mut texts = [""; TOGETHER];
+        let mut texts = [""; BATCH_FILES];
         texts.iter_mut().zip(files).for_each(|(text, json)| *text = json.as_ref().map_or("", Scanner::text));
         let texts = texts.get(..files.len()).unwrap_or_default();
         let values = |number| self.spans.values(number, texts);
@@ -262,7 +262,7 @@ pub(super) struct TypedColumns<'s> {
 }
 
 /// Up to this many columns are searched one by one.
-const FEW_COLUMNS: usize = 8;
+const SMALL_COLUMNS_THRESHOLD: usize = 8;
 
 impl<'s> TypedColumns<'s> {
     /// The columns of `stats`, of which `wanted` columns will be asked for.
@@ -274,7 +274,7 @@ impl<'s> TypedColumns<'s> {
             }
             (name.to_owned(), columns)
         };
-        let all = (wanted > FEW_COLUMNS).then(|| ["minValues", "maxValues", "nullCount"].map(below).into());
+        let all = (wanted > SMALL_COLUMNS_THRESHOLD).then(|| ["minValues", "maxValues", "nullCount"].map(below).into());
         Self { stats, all }
     }
 

@@ -207,7 +207,7 @@ pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
 }
 
-/// The same for the least or greatest of many bounds: it is at least as wide as for any of them, whatever their digits.
+/// Widens the least or greatest of many bounds of a decimal: it is at least as wide as for any of them, whatever their digits.
 pub fn near_any_double(value: i128, upper: bool) -> i128 {
     let slack = (value.unsigned_abs() >> 51) + 1;
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }

@@ -13,7 +13,7 @@ use arrow_array::RecordBatch;
 use deltic_protocol::action::Sidecar;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
-use deltic_protocol::action::rows::StateActions;
+use deltic_protocol::action::rows::NonFileActions;
 use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
@@ -46,7 +46,7 @@ pub struct AddColumns {
 #[derive(Debug)]
 pub struct OpenCheckpoint {
     version: u64,
-    state: StateActions,
+    state: NonFileActions,
     /// File actions of a JSON top level.
     inline: Option<CommitActions>,
     files: Arc<Files>,
@@ -91,7 +91,7 @@ impl OpenCheckpoint {
         let version = checkpoint.version;
         let paths: Vec<(String, u64)> =
             checkpoint.files.iter().map(|f| (format!("{LOG_DIR}/{}", f.file_name), f.size)).collect();
-        let (mut state, mut inline, mut files) = (StateActions::default(), None, Vec::new());
+        let (mut state, mut inline, mut files) = (NonFileActions::default(), None, Vec::new());
         match checkpoint.kind {
             CheckpointKind::Uuid(CheckpointFormat::Json) => {
                 for (path, _) in &paths {
@@ -107,7 +107,7 @@ impl OpenCheckpoint {
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
                 let footers = Footer::read_all(storage, paths).await?;
-                let narrow = |footer: &Footer| ActionFile::narrowed(storage, footer, &StateActions::COLUMNS);
+                let narrow = |footer: &Footer| ActionFile::narrowed(storage, footer, &NonFileActions::COLUMNS);
                 let parts = footers.iter().map(narrow).collect::<Result<Vec<_>>>()?;
                 let parts: Vec<_> = parts.into_iter().map(|(part, is_all)| (Arc::new(part), is_all)).collect();
                 state = state_actions(&parts).await?;
@@ -154,7 +154,7 @@ impl OpenCheckpoint {
     }
 
     /// All actions but files.
-    pub fn state(&self) -> &StateActions {
+    pub fn state(&self) -> &NonFileActions {
         &self.state
     }
 
@@ -282,8 +282,8 @@ impl Files {
 }
 
 /// The actions of a JSON top level that are no files.
-fn state_of(actions: &CommitActions) -> StateActions {
-    StateActions {
+fn state_of(actions: &CommitActions) -> NonFileActions {
+    NonFileActions {
         protocol: actions.protocol.clone(),
         metadata: actions.metadata.clone(),
         txns: actions.txns.clone(),
@@ -294,7 +294,7 @@ fn state_of(actions: &CommitActions) -> StateActions {
 }
 
 /// Refuses a JSON file that was cut off at the end of a line. A Parquet file that was cut off has no footer.
-fn check_not_cut(state: &StateActions) -> Result<()> {
+fn check_not_cut(state: &NonFileActions) -> Result<()> {
     let missing = match (&state.protocol, &state.metadata) {
         (None, _) => "protocol",
         (Some(_), None) => "metaData",
@@ -308,20 +308,20 @@ fn sidecar_path(name: &str) -> String {
 }
 
 /// All actions that are not of files, from the row groups that may have any.
-async fn state_actions(parts: &[(Arc<ActionFile>, bool)]) -> Result<StateActions> {
-    let mut state = StateActions::default();
+async fn state_actions(parts: &[(Arc<ActionFile>, bool)]) -> Result<NonFileActions> {
+    let mut state = NonFileActions::default();
     for (part, _) in parts {
         let mut groups: Vec<usize> =
-            StateActions::COLUMNS.iter().flat_map(|(root, key)| part.groups_with(root, key)).collect();
+            NonFileActions::COLUMNS.iter().flat_map(|(root, key)| part.groups_with(root, key)).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
             let wanted = |path: &[String]| {
-                path.first().is_some_and(|root| StateActions::COLUMNS.iter().any(|(name, _)| name == root))
+                path.first().is_some_and(|root| NonFileActions::COLUMNS.iter().any(|(name, _)| name == root))
             };
             // These are a few rows of many, so no memory is reserved for the others.
             let keys: Vec<usize> =
-                StateActions::COLUMNS.iter().filter_map(|path| part.leaf(&<[&str; 2]>::from(*path))).collect();
+                NonFileActions::COLUMNS.iter().filter_map(|path| part.leaf(&<[&str; 2]>::from(*path))).collect();
             for rows in part.read_defined(group, keys, &wanted).await? {
                 state.take(&rows).map_err(|e| e.in_file(part.path()))?;
             }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, DeletionVectorDescriptor, PartitionValues, Remove};
 use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, WinnerRows};
 use deltic_protocol::deletion_vector::DeletionVector;
@@ -230,11 +230,11 @@ impl Prepared {
     fn committed(&self, files: &Files, version: u64) -> CommitActions {
         let blind = self.read.is_nothing() && self.removed.is_empty();
         let info = json!({"isBlindAppend": blind}).as_object().unwrap().clone();
-        let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
-        lines.extend(print_commit(&self.actions(files)).unwrap());
+        let mut lines = serialize_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
+        lines.extend(serialize_commit(&self.actions(files)).unwrap());
         for marked in self.marked().iter() {
             let marked = MarkedFile { vector: descriptor(&marked.all_deleted()), ..marked.clone() };
-            lines.extend(print_commit(&marked.actions(0).unwrap()).unwrap());
+            lines.extend(serialize_commit(&marked.actions(0).unwrap()).unwrap());
         }
         parse_commit(&lines.into(), Origin::Commit(version), Wanted::All).unwrap()
     }

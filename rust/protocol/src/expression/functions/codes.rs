@@ -94,9 +94,9 @@ fn char_of(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 /// Most pairs of characters that are compared for two strings, which takes about a second.
-const MOST_PAIRS: usize = 1 << 30;
+const MAX_PAIRS: usize = 1 << 30;
 /// Most characters of a string: each takes memory.
-const MOST_CHARACTERS: usize = 1 << 24;
+const MAX_CHARACTERS: usize = 1 << 24;
 
 /// How many characters must be inserted, deleted or replaced to make one string the other.
 fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
@@ -121,12 +121,12 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
     let of = |row: usize| {
         let (a, b) = (left.value(row), right.value(row));
         // A string has at most as many characters as bytes, so the cheaper test comes first.
-        if a.len().saturating_mul(b.len()) > MOST_PAIRS || a.len().max(b.len()) > MOST_CHARACTERS {
+        if a.len().saturating_mul(b.len()) > MAX_PAIRS || a.len().max(b.len()) > MAX_CHARACTERS {
             let (one, other) = (a.chars().count(), b.chars().count());
-            if one.saturating_mul(other) > MOST_PAIRS || one.max(other) > MOST_CHARACTERS {
+            if one.saturating_mul(other) > MAX_PAIRS || one.max(other) > MAX_CHARACTERS {
                 return Err(format!(
                     "levenshtein of two strings of {one} and {other} characters takes too long; a string may have \
-                     {MOST_CHARACTERS} characters, and the product of both lengths may be {MOST_PAIRS}"
+                     {MAX_CHARACTERS} characters, and the product of both lengths may be {MAX_PAIRS}"
                 ));
             }
         }

@@ -122,7 +122,7 @@ fn initcap(text: &str) -> String {
 }
 
 /// A set of characters with at most this many bytes is searched without a hash set.
-const FEW: usize = 16;
+const SMALL_SET_THRESHOLD: usize = 16;
 
 fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end: bool) -> Evaluated {
     let both = arguments.arrays.len() > 1;
@@ -131,7 +131,7 @@ fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end
     let trimmed = arguments.strings(|row| {
         let mut text = texts.value(row);
         let set = sets.map_or(" ", |sets| sets.value(row));
-        let many: Option<HashSet<char>> = (set.len() > FEW).then(|| set.chars().collect());
+        let many: Option<HashSet<char>> = (set.len() > SMALL_SET_THRESHOLD).then(|| set.chars().collect());
         let within = |c: char| many.as_ref().map_or_else(|| set.contains(c), |many| many.contains(&c));
         if start {
             text = text.trim_start_matches(within);

@@ -276,10 +276,7 @@ impl Parser<'_> {
         let at = self.at;
         let Token::Word(word) = self.token else { return Err(self.expected("a type")) };
         let unknown = |parser: &Self| -> Error {
-            parser.error_at(
-                at,
-                &format!("`{word}` is not a type; write int, string, decimal(10,2) …"),
-            )
+            parser.error_at(at, &format!("`{word}` is not a type; write int, string, decimal(10,2) …"))
         };
         let named = type_named(word).ok_or_else(|| unknown(self))?;
         self.advance()?;

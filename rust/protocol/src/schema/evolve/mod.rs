@@ -28,7 +28,7 @@ pub const COMMENT: &str = "comment";
 pub const CURRENT_DEFAULT: &str = "CURRENT_DEFAULT";
 
 /// Most columns that a message names.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// The position of a column among those of the same struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -131,8 +131,8 @@ fn missing(schema: &StructType, path: &[String], (found, at): (&[String], &Struc
     let inside = if found.is_empty() { "the table".to_owned() } else { format!("`{}`", path::print(found)) };
     let has = match &at.data_type {
         DataType::Struct(fields) => {
-            let names = fields.fields.iter().take(MOST_NAMED).map(|field| format!("`{}`", field.name));
-            let more = if fields.fields.len() > MOST_NAMED { ", …" } else { "" };
+            let names = fields.fields.iter().take(MAX_NAMED).map(|field| format!("`{}`", field.name));
+            let more = if fields.fields.len() > MAX_NAMED { ", …" } else { "" };
             format!("{inside} has {}{more}", names.collect::<Vec<_>>().join(", "))
         }
         DataType::Array(_) => format!("{inside} is an array, which has `element`"),
