@@ -68,7 +68,7 @@ impl TableShape {
     pub fn leaves(&self) -> Result<Vec<(Vec<String>, Leaf)>> {
         let mut leaves = Vec::new();
         let mut fields = self.schema.fields.iter().filter(|field| !self.is_partition_column(&field.name));
-        fields.try_for_each(|field| self.add_leaves(field, (&[], &[]), &mut leaves))?;
+        fields.try_for_each(|field| self.add_leaves(field, &[], &[], &mut leaves))?;
         Ok(leaves)
     }
 
@@ -76,7 +76,8 @@ impl TableShape {
     fn add_leaves(
         &self,
         field: &StructField,
-        (logical, physical): (&[String], &[String]),
+        logical: &[String],
+        physical: &[String],
         leaves: &mut Vec<(Vec<String>, Leaf)>,
     ) -> Result<()> {
         if !matches!(field.data_type, DataType::Struct(_) | DataType::Primitive(_)) {
@@ -86,7 +87,7 @@ impl TableShape {
         let (logical, path) = ([logical, std::slice::from_ref(&field.name)].concat(), [physical, &[name]].concat());
         match &field.data_type {
             DataType::Struct(inner) => {
-                inner.fields.iter().try_for_each(|field| self.add_leaves(field, (&logical, &path), leaves))?;
+                inner.fields.iter().try_for_each(|field| self.add_leaves(field, &logical, &path, leaves))?;
             }
             DataType::Primitive(primitive) => {
                 leaves.push((logical, Leaf { path, data_type: primitive.clone(), was_float: is_widened(field) }));

@@ -55,7 +55,10 @@ pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Requeste
 /// `Invalid`, naming the column, if it cannot be clustered by them.
 pub fn clustering_paths(schema: &StructType, metadata: &Metadata, columns: &[String]) -> Result<Vec<Vec<String>>> {
     if columns.len() > MAX_CLUSTERING_COLUMNS {
-        return Err(Error::invalid(format!("a table is clustered by at most {MAX_CLUSTERING_COLUMNS} columns, not {}", columns.len())));
+        return Err(Error::invalid(format!(
+            "a table is clustered by at most {MAX_CLUSTERING_COLUMNS} columns, not {}",
+            columns.len()
+        )));
     }
     if let (Some(partition), false) = (metadata.partition_columns.first(), columns.is_empty()) {
         return Err(Error::invalid(format!(

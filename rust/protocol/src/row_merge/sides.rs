@@ -35,7 +35,7 @@ pub struct Sides {
 impl Sides {
     /// # Errors
     /// `Invalid` if both aliases are the same, or one is empty.
-    pub fn new(target: StructType, source: StructType, (source_alias, target_alias): (&str, &str)) -> Result<Self> {
+    pub fn new(target: StructType, source: StructType, source_alias: &str, target_alias: &str) -> Result<Self> {
         for (alias, what) in [(source_alias, "source_alias"), (target_alias, "target_alias")] {
             if alias.trim().is_empty() {
                 return Err(Error::invalid(format!("{what} is empty; leave it out, or give a name")));

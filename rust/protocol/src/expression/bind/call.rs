@@ -55,7 +55,7 @@ pub(super) fn arithmetic(left: Typed, op: ArithmeticOp, right: Typed, whole: &Ex
         let (left, right) = (to_decimal(left), to_decimal(right));
         let data_type = match (primitive(&left.data_type), primitive(&right.data_type)) {
             (Some(P::Decimal { precision: p, scale: s }), Some(P::Decimal { precision: q, scale: t })) => {
-                decimal_result(op, (*p, *s), (*q, *t))
+                decimal_result(op, *p, *s, *q, *t)
             }
             _ => return Err(Error::internal("a cast to decimal has another type")),
         };

@@ -29,10 +29,10 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     define("lower", 1, &[Slot::Text], P::String, |a| map(a, |text| text.to_lowercase())),
     define("initcap", 1, &[Slot::Text], P::String, |a| map(a, initcap)),
     define("reverse", 1, &[Slot::Text], P::String, |a| map(a, |text| text.chars().rev().collect())),
-    define("btrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (0, 1), true, true)),
+    define("btrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, 0, 1, true, true)),
     // With two arguments, the first one has the characters to trim.
-    define("ltrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (1, 0), true, false)),
-    define("rtrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (1, 0), false, true)),
+    define("ltrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, 1, 0, true, false)),
+    define("rtrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, 1, 0, false, true)),
     Definition {
         name: "substring",
         least: 2,
@@ -124,7 +124,7 @@ fn initcap(text: &str) -> String {
 /// A set of characters with at most this many bytes is searched without a hash set.
 const SMALL_SET_THRESHOLD: usize = 16;
 
-fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end: bool) -> Evaluated {
+fn trim(arguments: &Arguments<'_>, text: usize, set: usize, start: bool, end: bool) -> Evaluated {
     let both = arguments.arrays.len() > 1;
     let texts = arguments.text(if both { text } else { 0 })?;
     let sets = if both { Some(arguments.text(set)?) } else { None };
