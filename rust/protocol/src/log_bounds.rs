@@ -186,7 +186,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
 }
 
 /// A partition column's values from their strings; the empty string is null.
-pub fn parse_texts<'a>(
+pub fn parse_strings<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     logical: &str,
     data_type: &PrimitiveType,

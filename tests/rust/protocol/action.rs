@@ -15,7 +15,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::Bytes;
-use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, text_map_at};
+use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, string_map_at};
 use deltic_protocol::action::json::{CommitActions, CommitBatchReader, Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::rows::NonFileActions;
 use deltic_protocol::action::{
@@ -49,7 +49,7 @@ fn removes(actions: &CommitActions) -> Vec<Remove> {
             deletion_timestamp: number("deletionTimestamp", row),
             data_change: boolean("dataChange", row).unwrap_or_default(),
             extended_file_metadata: boolean("extendedFileMetadata", row),
-            partition_values: partition.filter(|map| map.is_valid(row)).map(|map| text_map_at(map, row).unwrap()),
+            partition_values: partition.filter(|map| map.is_valid(row)).map(|map| string_map_at(map, row).unwrap()),
             size: number("size", row),
             stats: None,
             tags: None,
@@ -785,6 +785,6 @@ fn maps_of_other_types_are_named_as_the_log_names_types() {
     let entries = StructArray::new(fields.clone(), vec![keys, Arc::new(Int64Array::from(vec![7]))], None);
     let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
     let map = MapArray::new(field, OffsetBuffer::from_lengths([1]), entries, None, false);
-    let error = text_map_at(&map, 0).unwrap_err();
+    let error = string_map_at(&map, 0).unwrap_err();
     assert!(error.is_corrupt() && error.message() == "a column of strings has the type long", "{error}");
 }

@@ -199,7 +199,7 @@ pub(super) fn is_file_action(line: &[u8]) -> bool {
     [&b"{\"add\":{"[..], b"{\"remove\":{", b"{\"cdc\":{"].iter().any(|prefix| line.starts_with(prefix))
 }
 
-/// One line, borrowing its texts from the commit's bytes where they hold no escapes.
+/// One line, borrowing its strings from the commit's bytes where they hold no escapes.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::log_bounds::TableShape;
 use crate::property::RowTracking;
 use crate::replay::canonical_path;
-use crate::stats::text::wide;
+use crate::stats::json::wide;
 
 /// Deletion vectors by the ids of their descriptors.
 pub type Vectors = HashMap<String, DeletionVector>;

@@ -138,11 +138,11 @@ pub fn relative_path(text: &str) -> Result<String> {
     if prefix.contains(leads_away) || prefix == "." || prefix == ".." {
         return Err(malformed());
     }
-    let name = format!("deletion_vector_{}.bin", uuid_text(&bytes));
+    let name = format!("deletion_vector_{}.bin", uuid_string(&bytes));
     Ok(if prefix.is_empty() { name } else { format!("{prefix}/{name}") })
 }
 
-fn uuid_text(bytes: &[u8; 16]) -> String {
+fn uuid_string(bytes: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (i, byte) in bytes.iter().enumerate() {
         if matches!(i, 4 | 6 | 8 | 10) {

@@ -136,13 +136,13 @@ impl LastCheckpoint {
     /// Serialises the file as JSON, with its checksum.
     pub fn to_json(&self) -> String {
         let mut hint = Self { checksum: None, ..self.clone() };
-        let plain = text_of(&hint);
+        let plain = json_of(&hint);
         hint.checksum = canonical_pairs(&plain).ok().map(|pairs| md5_hex(&join(&pairs, Order::Path)));
-        text_of(&hint)
+        json_of(&hint)
     }
 }
 
-fn text_of(hint: &LastCheckpoint) -> String {
+fn json_of(hint: &LastCheckpoint) -> String {
     // Serialising fails only on map keys that are no string, and there are none.
     serde_json::to_string(hint).unwrap_or_default()
 }

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use crate::error::Result;
-use crate::expression::{self, Expression, Match, Name, Op, fmt_bytes, fmt_text};
+use crate::expression::{self, Expression, Match, Name, Op, fmt_bytes, fmt_string};
 use crate::scalar::Scalar;
 
 /// A condition on a row, TRUE, FALSE or NULL.
@@ -163,12 +163,12 @@ impl fmt::Display for Predicate {
             }
             Self::Like { operand, pattern, escape, negated } => {
                 write!(f, "{operand} {}LIKE ", not(negated))?;
-                write_text(f, pattern)?;
+                write_string(f, pattern)?;
                 match escape {
                     None => Ok(()),
                     Some(escape) => {
                         f.write_str(" ESCAPE ")?;
-                        write_text(f, escape.encode_utf8(&mut [0; 4]))
+                        write_string(f, escape.encode_utf8(&mut [0; 4]))
                     }
                 }
             }
@@ -199,7 +199,7 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
         Scalar::Float(_) => write!(f, "FLOAT '{value}'"),
         Scalar::Double(v) if v.is_finite() => write!(f, "{v:e}"),
         Scalar::Double(_) => write!(f, "DOUBLE '{value}'"),
-        Scalar::String(text) => write_text(f, text),
+        Scalar::String(text) => write_string(f, text),
         Scalar::Binary(bytes) => fmt_bytes(f, bytes),
         Scalar::Date(_) => write!(f, "DATE '{value}'"),
         Scalar::Timestamp(_) => write!(f, "TIMESTAMP '{value}'"),
@@ -207,8 +207,8 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
     }
 }
 
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    fmt_text(f, text, true)
+fn write_string(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    fmt_string(f, text, true)
 }
 
 /// Reads a predicate.

@@ -4,11 +4,11 @@
 //! PROTOCOL.md: "Per-file Statistics".
 
 pub mod collect;
+pub mod json;
 mod leaf;
 pub mod read;
 mod spans;
 mod templates;
-pub mod text;
 pub mod typed;
 mod values;
 

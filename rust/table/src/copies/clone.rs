@@ -17,7 +17,7 @@ use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source, encode_
 use deltic_protocol::feature;
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::Fingerprints;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};

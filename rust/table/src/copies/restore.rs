@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
 use deltic_protocol::replay::paths::Fingerprints;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};

@@ -387,9 +387,9 @@ fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
     let to = |target: P| DataType::Primitive(target);
     match (slot, of) {
         (Slot::Any | Slot::Common, Some(_)) => Ok(argument),
-        (Slot::Text, _) => text(argument, whole),
-        (Slot::TextOrBytes, Some(P::Binary)) => Ok(argument),
-        (Slot::TextOrBytes, _) => text(argument, whole),
+        (Slot::String, _) => text(argument, whole),
+        (Slot::StringOrBytes, Some(P::Binary)) => Ok(argument),
+        (Slot::StringOrBytes, _) => text(argument, whole),
         (Slot::Int, Some(P::Byte | P::Short | P::Integer | P::String | P::Void)) => {
             Ok(cast(argument, &DataType::INTEGER))
         }

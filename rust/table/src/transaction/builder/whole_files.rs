@@ -6,7 +6,7 @@ use deltic_protocol::action::{Action, Add};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::prune;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
