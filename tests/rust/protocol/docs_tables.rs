@@ -1,4 +1,4 @@
-//! Tables for the documentation: features, properties, and the conflict rules, of which one table is made by running the checks.
+//! Tables for the documentation: features, properties and conflict rules. The matrix is made by running the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

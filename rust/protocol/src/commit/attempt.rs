@@ -2,8 +2,8 @@
 //! [`conflict`](super::conflict).
 //!
 //! The actions of a [`Pending`] are the same in every attempt. While they are serialised, [`Attempt`] adds what depends on
-//! the version: row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Values that an
-//! action has already stay: a file that was moved keeps its ids.
+//! the version: row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Values that
+//! an action has already stay: a file that was moved keeps its ids.
 //!
 //! PROTOCOL.md: "Row Tracking", "In-Commit Timestamps", "Type Widening".
 

@@ -21,7 +21,8 @@ pub enum NextStep {
     ReadFrom(u64),
     /// Make this version durable, which was found to be the loop's own: [`LoopState::made_durable`].
     MakeDurable(u64),
-    /// Check again whether the log was cleaned past the base, now that this version is put: [`LoopState::base_checked_after_put`].
+    /// Check again whether the log was cleaned past the base, now that this version is put:
+    /// [`LoopState::base_checked_after_put`].
     CheckBaseAfterPut(u64),
     /// The commit is this version.
     Done {

@@ -22,8 +22,8 @@ mod z85;
 /// First four bytes of a vector, little endian.
 const MAGIC: u32 = 1_681_511_377;
 
-/// First four bytes of a vector in the older form, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian numbers,
-/// delta-spark still reads it with little-endian ones.
+/// First four bytes of a vector in the older form, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian
+/// numbers, delta-spark still reads it with little-endian ones.
 const ARRAY_MAGIC: u32 = 1_681_511_376;
 
 /// First byte of a file of vectors.

@@ -1,7 +1,7 @@
 //! Serialises statistics as JSON, from the columns of a checkpoint that has no JSON statistics.
 //!
-//! All columns are serialised, also columns that the table no longer has. Bounds that JSON or other readers could misread are left
-//! out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and together with
+//! All columns are serialised, also columns that the table no longer has. Bounds that JSON or other readers could misread are
+//! left out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and together with
 //! a bound the other one. Timestamps have milliseconds in JSON; finer ones are rounded outwards.
 //!
 //! PROTOCOL.md: "Per-file Statistics".

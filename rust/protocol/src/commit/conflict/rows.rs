@@ -50,7 +50,8 @@ fn re_added_files(winner: &CommitActions) -> Result<Vec<ReAddedFile<'_>>> {
 }
 
 impl Pending {
-    /// The deletion vectors that have to be read before a winner can be checked. The caller passes them to [`Pending::check_and_rebase`].
+    /// The deletion vectors that have to be read before a winner can be checked. The caller passes them to
+    /// [`Pending::check_and_rebase`].
     ///
     /// # Errors
     /// `Corrupt` if the winner's actions are.
@@ -75,7 +76,7 @@ impl Pending {
         let lost = self.lost_files(winner)?;
         let only_moved = !lost.is_empty() && lost.iter().all(|lost| lost.is_moved);
         let mut removed = (0..winner.removes.len()).map(|row| winner.removes.path(row));
-        // A winner that changes the metadata, too, is not an OPTIMIZE. If both remove a file, a later check refuses this commit.
+        // A winner that also changes the metadata is not an OPTIMIZE. If both remove a file, a later check refuses this commit.
         let may_follow = only_moved && winner.metadata.is_none() && !removed.any(|path| self.actions.removes(path));
         let Some(state) = self.state.as_ref().filter(|_| may_follow) else { return Ok(None) };
         let Some(tracking) = Properties::of(&state.metadata).row_tracking(&state.protocol)? else { return Ok(None) };
