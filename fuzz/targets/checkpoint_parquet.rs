@@ -13,7 +13,7 @@ use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, LogFile};
 use deltic_protocol::log_bounds::statistics;
-use deltic_protocol::stats::text::complete;
+use deltic_protocol::stats::json::complete;
 use deltic_store::Storage;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
 use deltic_table::error::Result;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use deltic_protocol::action::Action;
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, serialize_commit};
 use serde::de::IgnoredAny;
 
 pub(crate) fn run(data: &[u8]) {
@@ -44,7 +44,7 @@ pub(crate) fn run(data: &[u8]) {
     actions.extend(read.cdc.iter().cloned().map(Action::Cdc));
     let adds = files(&read);
     actions.extend(adds.iter().cloned());
-    let printed = print_commit(&actions).unwrap();
+    let printed = serialize_commit(&actions).unwrap();
     if actions.is_empty() {
         return;
     }

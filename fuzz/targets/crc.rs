@@ -30,6 +30,6 @@ fn check(read: &VersionChecksum) {
     if let Some(histogram) = &read.deleted_record_counts_histogram_opt {
         assert_eq!(histogram.deleted_record_counts.len(), DELETED_RECORD_BINS);
     }
-    let printed = read.print().unwrap();
+    let printed = read.to_json().unwrap();
     assert_eq!(&VersionChecksum::parse(printed.as_bytes()).unwrap(), read);
 }

@@ -4,15 +4,14 @@ use deltic_protocol::log::hint::{LastCheckpoint, canonical, checksum};
 
 pub(crate) fn run(data: &[u8]) {
     let read = LastCheckpoint::parse(data);
-    assert_eq!(read.is_some(), LastCheckpoint::check(data).is_ok());
     if let Ok(text) = std::str::from_utf8(data) {
         assert_eq!(canonical(text).is_some(), checksum(text).is_some());
         assert_eq!(canonical(text), canonical(&format!(" {text}\n")));
         assert!(checksum(text).is_none_or(|sum| sum.len() == 32));
     }
-    let Some(read) = read else { return };
-    let printed = read.print();
-    let again = LastCheckpoint::check(printed.as_bytes()).unwrap();
+    let Ok(read) = read else { return };
+    let printed = read.to_json();
+    let again = LastCheckpoint::parse(printed.as_bytes()).unwrap();
     assert_eq!(again.checksum, checksum(&printed));
     assert!(again.checksum.is_some());
     let without = |hint: &LastCheckpoint| LastCheckpoint { checksum: None, ..hint.clone() };
@@ -21,5 +20,5 @@ pub(crate) fn run(data: &[u8]) {
     let other = LastCheckpoint { version: read.version ^ 1, ..again.clone() };
     let forged =
         printed.replacen(&format!("\"version\":{}", read.version), &format!("\"version\":{}", other.version), 1);
-    assert_eq!(LastCheckpoint::parse(forged.as_bytes()), None);
+    assert_eq!(LastCheckpoint::parse(forged.as_bytes()).ok(), None);
 }

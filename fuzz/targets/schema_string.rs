@@ -2,15 +2,15 @@
 //! error.
 
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_schema};
-use deltic_protocol::schema::json::{parse, print};
+use deltic_protocol::schema::json::{parse, to_json};
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
 use deltic_protocol::schema::{DataType, StructType};
 
 pub(crate) fn run(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let Ok(schema) = parse(text) else { return };
-    let printed = print(&schema);
-    assert_eq!(print(&parse(&printed).unwrap()), printed);
+    let printed = to_json(&schema);
+    assert_eq!(to_json(&parse(&printed).unwrap()), printed);
     assert_eq!(parse(&printed).unwrap(), schema);
 
     let arrow = to_arrow_schema(&schema);

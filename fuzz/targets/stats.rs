@@ -8,8 +8,8 @@ use arrow_array::{Array, ArrayRef, StringArray};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::json::parse;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::stats::json::complete;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, from_json, from_json_as_written, from_struct};
-use deltic_protocol::stats::text::complete;
 use deltic_protocol::stats::typed::StatsLayout;
 
 /// Files read at once.

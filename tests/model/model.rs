@@ -199,18 +199,18 @@ impl CommitModel {
         while let Phase::Committing(commit_loop) = &mut state.writers[writer].0 {
             match commit_loop.step() {
                 NextStep::Put(_) | NextStep::ReadFrom(_) => return,
-                NextStep::CheckBase => commit_loop.base_checked(Ok(false)),
+                NextStep::CheckBaseBeforePut => commit_loop.base_checked_before_put(Ok(false)),
                 NextStep::Wait => commit_loop.waited(true),
                 NextStep::MakeDurable(_) => commit_loop.made_durable(Ok(())),
-                NextStep::VerifyBase(_) => commit_loop.base_verified(Ok(false)),
+                NextStep::CheckBaseAfterPut(_) => commit_loop.base_checked_after_put(Ok(false)),
                 NextStep::Done { version, .. } => Self::finish(state, writer, Outcome::Committed(version as u8)),
                 NextStep::Failed => {
                     let failure = commit_loop.clone().into_failure().unwrap();
                     let is_unknown = match failure {
-                        Failure::Unknown { reason: UnknownReason::Unread, .. } => {
+                        Failure::Unknown { reason: UnknownReason::ExistsButUnread, .. } => {
                             self.fault != Fault::ExistingIsForeign
                         }
-                        Failure::Unknown { .. } | Failure::Late | Failure::Unverified(()) => true,
+                        Failure::Unknown { .. } | Failure::CommittedPastCleanup | Failure::Unverified(()) => true,
                         Failure::Interrupted | Failure::RaceLost | Failure::BaseGone | Failure::Refused(()) => false,
                     };
                     Self::finish(state, writer, if is_unknown { Outcome::Unknown } else { Outcome::NotCommitted });
@@ -230,7 +230,7 @@ impl CommitModel {
                 Some(found) if found == *own && self.fault != Fault::OwnCommitIsForeign => ReadAnswer::Own,
                 Some(winner) if self.may_follow(*own, winner) || self.fault == Fault::WinnersAreNotChecked => {
                     state.seen[writer] = version as u8;
-                    ReadAnswer::Other
+                    ReadAnswer::CompatibleWinner
                 }
                 Some(_) => ReadAnswer::Conflict(()),
             });
@@ -248,7 +248,7 @@ impl CommitModel {
         }
         if self.fault == Fault::WinnersAreNotRead && !is_created {
             commit_loop.waited(true);
-            commit_loop.read(ReadAnswer::Other);
+            commit_loop.read(ReadAnswer::CompatibleWinner);
             commit_loop.read(ReadAnswer::Nothing);
         }
         self.advance(state, writer);

@@ -158,7 +158,7 @@ def test_a_write_beyond_the_last_value_is_refused(uri: str, step: int, last: int
     [
         (field("id", "integer", **identity()), "is integer; identity columns are long"),
         (field("id", "long", **identity(step=0)), "delta.identity.step` 0"),
-        (field("id", "long", **{**identity(), "delta.identity.start": "1"}), "that is no long"),
+        (field("id", "long", **{**identity(), "delta.identity.start": "1"}), "that is not a long"),
     ],
 )
 def test_invalid_identity_columns(uri: str, column: Any, message: str) -> None:

@@ -184,7 +184,7 @@ def test_a_row_matched_by_several_source_rows_is_refused(uri: str, properties: d
         (ON, [("when_not_matched_by_source_update", ({"left": "source.left"},))], "`source.left` has no value here"),
         (ON, [("when_not_matched_by_source_delete", ("source.left = 1",))], "`source.left` has no value here"),
         (ON, [("when_matched_delete", ()), ("when_matched_update_all", ())], "a clause without a condition takes all"),
-        (ON, [("when_matched_delete", ("source.left",))], "is no condition, but a value of type long"),
+        (ON, [("when_matched_delete", ("source.left",))], "is not a condition but a value of type long"),
         (ON, [("when_matched_update_all", (None, ["nope"]))], "no column `nope` in the target to leave out"),
         (ON, [("when_matched_update", ({"left": "source.left / 0"},))], "division by zero"),
         (ON, [("when_not_matched_insert", ({"item": "source.left + 9223372036854775807"},))], "the source's row 2: "),

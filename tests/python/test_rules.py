@@ -78,7 +78,7 @@ def test_a_transaction_computes_generated_columns(table: deltic.Table) -> None:
     ("metadata", "properties", "error", "message"),
     [
         ({}, {"delta.constraints.c": "b > 0"}, deltic.InvalidInputError, "`c` .*no column `b`"),
-        ({}, {"delta.constraints.c": "a + 1"}, deltic.InvalidInputError, "`c` .*is no condition"),
+        ({}, {"delta.constraints.c": "a + 1"}, deltic.InvalidInputError, "`c` .*is not a condition"),
         ({}, {"delta.constraints.c": "frob(a)"}, deltic.UnsupportedFeatureError, "`c` .*no function frob"),
         ({"CURRENT_DEFAULT": "'x'"}, {}, deltic.InvalidInputError, "default of the column `a`"),
         ({"delta.generationExpression": "rand()"}, {}, deltic.InvalidInputError, "not always give the same"),
@@ -100,7 +100,7 @@ def test_constraints_are_added_where_all_rows_satisfy_them(table: deltic.Table) 
         "id > 1": r"`c` \(id > 1\) is violated by 2 rows of the table",
         "nullif(id, 20) > 0": "is violated by 1 row of the table",
         "id +": r"`c` \(id \+\): expression, character 5",
-        "id + 1": "is no condition, but a value of type long",
+        "id + 1": "is not a condition but a value of type long",
         "nope > 1": "there is no column `nope`",
         "id < 0 -- or so": "comment",
         "id < 0) OR (TRUE": "character",

@@ -337,9 +337,9 @@ fn by_key<T>(items: &[T], key: impl Fn(&T) -> &String) -> BTreeMap<&str, &T> {
 
 /// The beginning of a value that comes from storage.
 fn excerpt(value: &impl Serialize) -> String {
-    const LONGEST: usize = 200;
+    const MAX_LENGTH: usize = 200;
     let text = serde_json::to_string(value).unwrap_or_default();
-    match text.char_indices().nth(LONGEST) {
+    match text.char_indices().nth(MAX_LENGTH) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
         None => text,
     }

@@ -68,7 +68,7 @@ impl TableShape {
     pub fn leaves(&self) -> Result<Vec<(Vec<String>, Leaf)>> {
         let mut leaves = Vec::new();
         let mut fields = self.schema.fields.iter().filter(|field| !self.is_partition_column(&field.name));
-        fields.try_for_each(|field| self.add_leaves(field, (&[], &[]), &mut leaves))?;
+        fields.try_for_each(|field| self.add_leaves(field, &[], &[], &mut leaves))?;
         Ok(leaves)
     }
 
@@ -76,7 +76,8 @@ impl TableShape {
     fn add_leaves(
         &self,
         field: &StructField,
-        (logical, physical): (&[String], &[String]),
+        logical: &[String],
+        physical: &[String],
         leaves: &mut Vec<(Vec<String>, Leaf)>,
     ) -> Result<()> {
         if !matches!(field.data_type, DataType::Struct(_) | DataType::Primitive(_)) {
@@ -86,7 +87,7 @@ impl TableShape {
         let (logical, path) = ([logical, std::slice::from_ref(&field.name)].concat(), [physical, &[name]].concat());
         match &field.data_type {
             DataType::Struct(inner) => {
-                inner.fields.iter().try_for_each(|field| self.add_leaves(field, (&logical, &path), leaves))?;
+                inner.fields.iter().try_for_each(|field| self.add_leaves(field, &logical, &path, leaves))?;
             }
             DataType::Primitive(primitive) => {
                 leaves.push((logical, Leaf { path, data_type: primitive.clone(), was_float: is_widened(field) }));
@@ -101,7 +102,7 @@ impl TableShape {
     /// # Errors
     /// `Corrupt` if a value is not of the column's type.
     pub fn partition_values(&self, adds: &AddBatch, name: &str) -> Result<ArrayRef> {
-        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
+        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is not a column")))?;
         let primitive = field
             .data_type
             .as_primitive()
@@ -117,7 +118,7 @@ impl TableShape {
     /// # Errors
     /// `Corrupt` if it has no type that partition values can have.
     pub fn partition_leaf(&self, name: &str) -> Result<Leaf> {
-        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is no column")))?;
+        let field = self.schema.field(name).ok_or_else(|| Error::internal(format!("`{name}` is not a column")))?;
         let primitive = field.data_type.as_primitive();
         let data_type = primitive
             .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?
@@ -185,7 +186,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
 }
 
 /// A partition column's values from their strings; the empty string is null.
-pub fn parse_texts<'a>(
+pub fn parse_strings<'a>(
     texts: impl IntoIterator<Item = &'a str>,
     logical: &str,
     data_type: &PrimitiveType,

@@ -204,19 +204,19 @@ impl RowUpdate {
     ///
     /// # Errors
     /// `Invalid`, naming the row, if a value cannot be computed, the column cannot have it, or the row breaks a rule.
-    pub fn apply(&self, (old, on): (&RecordBatch, &RecordBatch), number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
+    pub fn apply(&self, old: &RecordBatch, on: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
         let mut columns = old.columns().to_vec();
         for assigned in &self.assigned {
             let values = assigned.value.values(on, self.now, number)?;
             let Some((first, inside)) = assigned.at.split_first() else { continue };
             let values = if self.partitions.contains(first) { normalise(&values)? } else { values };
-            refuse_null(&values, (&assigned.name, assigned.nullable), number)?;
+            refuse_null(&values, &assigned.name, assigned.nullable, number)?;
             let column = columns.get_mut(*first).ok_or_else(missing)?;
-            *column = put(column, inside, values, (&assigned.name, number))?;
+            *column = put(column, inside, values, &assigned.name, number)?;
         }
         for (column, field) in columns.iter_mut().zip(old.schema_ref().fields()) {
             if column.data_type() != field.data_type() {
-                // The same type, except for the metadata of fields inside it.
+                // The types differ only in the metadata of fields inside them.
                 *column = cast_strictly(column, field.data_type())?;
             }
         }
@@ -232,7 +232,7 @@ impl RowUpdate {
                 let values = self.rules.generated_values(*at, &rows, context)?;
                 let values = if self.partitions.contains(at) { normalise(&values)? } else { values };
                 let field = rows.schema_ref().fields().get(*at).ok_or_else(missing)?;
-                refuse_null(&values, (field.name(), field.is_nullable()), number)?;
+                refuse_null(&values, field.name(), field.is_nullable(), number)?;
                 *columns.get_mut(*at).ok_or_else(missing)? = values;
             }
             rows = batch(columns)?;
@@ -272,7 +272,7 @@ pub(crate) fn missing() -> Error {
 }
 
 /// Refuses NULL in a column that is not nullable.
-fn refuse_null(values: &ArrayRef, (name, nullable): (&str, bool), number: &dyn Fn(usize) -> u64) -> Result<()> {
+fn refuse_null(values: &ArrayRef, name: &str, nullable: bool, number: &dyn Fn(usize) -> u64) -> Result<()> {
     match first_null(values).filter(|_| !nullable) {
         None => Ok(()),
         Some(row) => {
@@ -293,7 +293,8 @@ fn put(
     column: &ArrayRef,
     at: &[usize],
     values: ArrayRef,
-    (name, number): (&str, &dyn Fn(usize) -> u64),
+    name: &str,
+    number: &dyn Fn(usize) -> u64,
 ) -> Result<ArrayRef> {
     let Some((first, inside)) = at.split_first() else { return Ok(values) };
     let parent = column.as_struct_opt().ok_or_else(missing)?;
@@ -302,10 +303,10 @@ fn put(
         children = children.iter().map(|child| null_where(child, nulls)).collect::<Result<_>>()?;
     }
     let (child, field) = children.get_mut(*first).zip(fields.get(*first)).ok_or_else(missing)?;
-    let made = put(child, inside, values, (name, number))?;
+    let made = put(child, inside, values, name, number)?;
     // The types differ only in the metadata and nullability of inner fields.
     *child = if made.data_type() == field.data_type() { made } else { cast_strictly(&made, field.data_type())? };
-    check_nulls(&fields, &children, (name, number))?;
+    check_nulls(&fields, &children, name, number)?;
     Ok(Arc::new(StructArray::try_new_with_length(fields, children, None, parent.len())?))
 }
 
@@ -315,7 +316,7 @@ fn null_where(child: &ArrayRef, parent: &NullBuffer) -> Result<ArrayRef> {
 }
 
 /// Refuses a struct that was NULL and now has NULL in a NOT NULL field.
-fn check_nulls(fields: &Fields, children: &[ArrayRef], (name, number): (&str, &dyn Fn(usize) -> u64)) -> Result<()> {
+fn check_nulls(fields: &Fields, children: &[ArrayRef], name: &str, number: &dyn Fn(usize) -> u64) -> Result<()> {
     for (field, child) in fields.iter().zip(children).filter(|(field, _)| !field.is_nullable()) {
         if let Some(row) = first_null(child) {
             return Err(Error::invalid(format!(

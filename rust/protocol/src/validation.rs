@@ -134,7 +134,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
         return Err(Error::invalid("a table keeps its id"));
     }
     let match_by = Properties::of(before).column_mapping_mode()?.match_by();
-    if !has_same_partitioning((&schema_before, before), (&schema, after), match_by) {
+    if !has_same_partitioning(&schema_before, before, &schema, after, match_by) {
         return Err(Error::invalid("the partitioning of a table with files cannot be changed; write to another table"));
     }
     if !after.format.provider.eq_ignore_ascii_case("parquet") {
@@ -161,7 +161,7 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
     if is_half(new) && !is_half(old) {
         return Err(Error::invalid(format!("`{version}` and `{time}` belong together; keep both or neither")));
     }
-    check_steps(&schema_before, &schema, match_by, (old, new))?;
+    check_steps(&schema_before, &schema, match_by, old, new)?;
     // A constraint that was invalid before may stay.
     let rules = constraint::check(&schema, new);
     if constraint::check(&schema_before, old).is_ok() { rules } else { Ok(()) }
@@ -169,8 +169,10 @@ pub fn check_change(before: &Metadata, after: &Metadata) -> Result<()> {
 
 /// Whether the same columns partition the table, even if they are renamed.
 fn has_same_partitioning(
-    (schema_before, before): (&StructType, &Metadata),
-    (schema, after): (&StructType, &Metadata),
+    schema_before: &StructType,
+    before: &Metadata,
+    schema: &StructType,
+    after: &Metadata,
     match_by: MatchBy,
 ) -> bool {
     let columns = before.partition_columns.iter().zip(&after.partition_columns);
@@ -192,10 +194,8 @@ fn check_fields(before: Option<&StructType>, schema: &StructType, above: &str, m
         let is_kept = old.is_some_and(|old| old.name == field.name);
         let twice = seen.insert(field.name.to_lowercase(), is_kept);
         if twice.is_some_and(|both_kept| !both_kept || !is_kept) {
-            return Err(Error::invalid(format!(
-                "the column `{path}` is there twice; names must differ in more than \
-                                               case"
-            )));
+            let message = format!("the column `{path}` is there twice; names must differ in more than case");
+            return Err(Error::invalid(message));
         }
         if !is_kept {
             check_name(&field.name, &path, mapping)?;
@@ -315,16 +315,15 @@ fn check_mapping(schema: &StructType, mapping: ColumnMapping, properties: Proper
     let unset = || Error::invalid(format!("columns are mapped, so `{MAX_COLUMN_ID}` must be set"));
     let largest = largest.ok_or_else(unset)?;
     let (mut ids, mut names) = (HashMap::new(), HashMap::new());
-    check_ids(schema, "", largest, (&mut ids, &mut names))
+    check_ids(schema, "", largest, &mut ids, &mut names)
 }
-
-type Seen<'a, T> = &'a mut HashMap<T, String>;
 
 fn check_ids(
     schema: &StructType,
     above: &str,
     largest: i32,
-    (ids, names): (Seen<'_, i32>, Seen<'_, String>),
+    ids: &mut HashMap<i32, String>,
+    names: &mut HashMap<String, String>,
 ) -> Result<()> {
     for field in &schema.fields {
         let path = path_of(above, &field.name);
@@ -343,7 +342,7 @@ fn check_ids(
         if let Some(other) = names.insert(path_of(above, physical), path.clone()) {
             return Err(Error::invalid(format!("the columns `{other}` and `{path}` have one physical name")));
         }
-        each_struct(&field.data_type, None, &mut |inner, _| check_ids(inner, &path, largest, (ids, names)))?;
+        each_struct(&field.data_type, None, &mut |inner, _| check_ids(inner, &path, largest, ids, names))?;
     }
     Ok(())
 }
@@ -354,7 +353,8 @@ fn check_steps(
     before: &StructType,
     after: &StructType,
     match_by: MatchBy,
-    (old, new): (Properties<'_>, Properties<'_>),
+    old: Properties<'_>,
+    new: Properties<'_>,
 ) -> Result<()> {
     for difference in differences(before, after, match_by) {
         match difference {
@@ -373,7 +373,7 @@ fn check_steps(
                 let message = format!("the column `{path}` may hold nulls already, so it stays nullable");
                 return Err(Error::invalid(message));
             }
-            Difference::Retyped { path, from, to } => check_type_change(&path, (&from, &to), new)?,
+            Difference::Retyped { path, from, to } => check_type_change(&path, &from, &to, new)?,
         }
     }
     check_promises(before, after, match_by)?;
@@ -436,7 +436,7 @@ fn check_added(path: &[String], field: &StructField, match_by: MatchBy, old: Pro
     }
 }
 
-fn check_type_change(path: &[String], (from, to): (&DataType, &DataType), new: Properties<'_>) -> Result<()> {
+fn check_type_change(path: &[String], from: &DataType, to: &DataType, new: Properties<'_>) -> Result<()> {
     let path = path::print(path);
     let widens = from.as_primitive().zip(to.as_primitive()).filter(|(from, to)| is_widening(from, to));
     let Some((narrow, wide)) = widens else {

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::commit::{Conflict, TableState, in_the_log_but, unknown_outcome};
+use deltic_protocol::commit::{Conflict, TableState, committed_but_unreadable, unknown_outcome};
 use deltic_protocol::log::crc::VersionChecksum;
-use deltic_protocol::log::increment::{Step, following};
+use deltic_protocol::log::increment::{ChecksumDelta, next_checksum};
 use deltic_protocol::log::name::checksum_name;
 use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
@@ -228,7 +228,7 @@ async fn increment(
             None => return Ok(None),
         },
     };
-    let step = Step {
+    let delta = ChecksumDelta {
         files: &committed.sizes,
         is_re_add: committed.is_re_add,
         txns: &committed.actions.txns,
@@ -238,7 +238,7 @@ async fn increment(
         txn_id: txn_id(committed),
         in_commit_timestamp: committed.in_commit_timestamp,
     };
-    let Some(checksum) = following(before.as_ref(), step) else { return Ok(None) };
+    let Some(checksum) = next_checksum(before.as_ref(), delta) else { return Ok(None) };
     write(storage, committed.version, &checksum).await?;
     Ok(Some(checksum))
 }
@@ -252,7 +252,7 @@ async fn read(storage: &Storage, version: u64) -> Option<VersionChecksum> {
 /// Writes a checksum, but does not replace one that can be read. Readers can do without it, so it is not synced; one that a
 /// power cut damaged is written again.
 async fn write(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
-    let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
+    let (name, text) = (checksum_name(version), Bytes::from(checksum.to_json()?));
     match put_hint_file(storage, &name, text.clone()).await? {
         Put::Created => Ok(()),
         Put::Exists if read(storage, version).await.is_none() => storage.put_hint(&log_file_path(&name), text).await,
@@ -277,7 +277,7 @@ pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
 /// # Errors
 /// Those of replaying the log and of the store.
 pub(crate) async fn rebuild_checksum(snapshot: &Snapshot) -> Result<()> {
-    let text = Bytes::from(count(snapshot).await?.print()?);
+    let text = Bytes::from(count(snapshot).await?.to_json()?);
     snapshot.storage().put_hint(&log_file_path(&checksum_name(snapshot.version())), text).await
 }
 
@@ -348,7 +348,7 @@ pub(crate) async fn verify_same_table(
         Ok(false) => {
             let why =
                 format!("the table was deleted or created again since its version {} was made or read", base.version);
-            Err(Failed::Unknown(in_the_log_but(version, txn_id, &why)))
+            Err(Failed::Unknown(committed_but_unreadable(version, txn_id, &why)))
         }
         // It is in the log, and it is unknown whether it counts.
         Err(error) => Err(Failed::Unknown(unknown_outcome(txn_id, committed.attempts, error))),

@@ -15,9 +15,9 @@ use arrow_buffer::OffsetBuffer;
 use arrow_cast::cast;
 use arrow_schema::{DataType, Field, Fields, Schema};
 use bytes::Bytes;
-use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, text_map_at};
-use deltic_protocol::action::json::{CommitActions, CommitBatchReader, Wanted, parse_commit, print_commit};
-use deltic_protocol::action::rows::StateActions;
+use deltic_protocol::action::batch::{AddBatch, DELETION_VECTOR_FIELDS, KeyBatch, Origin, string_map_at};
+use deltic_protocol::action::json::{CommitActions, CommitBatchReader, Wanted, parse_commit, serialize_commit};
+use deltic_protocol::action::rows::NonFileActions;
 use deltic_protocol::action::{
     Action, Add, Cdc, CommitInfo, DeletionVectorDescriptor, DomainMetadata, Format, Metadata, Protocol, Remove, Txn,
 };
@@ -49,7 +49,7 @@ fn removes(actions: &CommitActions) -> Vec<Remove> {
             deletion_timestamp: number("deletionTimestamp", row),
             data_change: boolean("dataChange", row).unwrap_or_default(),
             extended_file_metadata: boolean("extendedFileMetadata", row),
-            partition_values: partition.filter(|map| map.is_valid(row)).map(|map| text_map_at(map, row).unwrap()),
+            partition_values: partition.filter(|map| map.is_valid(row)).map(|map| string_map_at(map, row).unwrap()),
             size: number("size", row),
             stats: None,
             tags: None,
@@ -424,8 +424,8 @@ fn action(name: &str, members: Vec<(&str, ArrayRef)>) -> RecordBatch {
     RecordBatch::try_new(Arc::new(schema), vec![Arc::new(column)]).unwrap()
 }
 
-fn state(rows: &RecordBatch) -> Result<StateActions, Error> {
-    let mut state = StateActions::default();
+fn state(rows: &RecordBatch) -> Result<NonFileActions, Error> {
+    let mut state = NonFileActions::default();
     state.take(rows).map(|()| state)
 }
 
@@ -524,9 +524,9 @@ fn a_state_action_without_required_members_is_corrupt() {
         assert!(*error.kind() == Kind::Corrupt && error.message().contains("is missing in the checkpoint"), "{error}");
     }
     let other = action("add", vec![("path", texts([Some("a")]))]);
-    assert_eq!(state(&other).unwrap(), StateActions::default());
+    assert_eq!(state(&other).unwrap(), NonFileActions::default());
     let scalar = batch(vec![("protocol", texts([Some("no struct")]))]);
-    assert_eq!(state(&scalar).unwrap(), StateActions::default());
+    assert_eq!(state(&scalar).unwrap(), NonFileActions::default());
     assert_eq!(DataType::Utf8, *scalar.schema().field(0).data_type());
 }
 
@@ -680,7 +680,7 @@ mod properties {
                 })
                 .collect();
             prop_assume!(!actions.is_empty());
-            let printed = print_commit(&actions).unwrap();
+            let printed = serialize_commit(&actions).unwrap();
             let read = parse(&printed).unwrap();
             let mut all = (vec![], vec![], vec![], vec![], vec![]);
             let (mut protocol, mut metadata, mut info) = (None, None, None);
@@ -716,7 +716,7 @@ mod properties {
             actions in proptest::collection::vec(
                 prop_oneof![add().prop_map(Action::Add), remove().prop_map(Action::Remove)], 1..8),
         ) {
-            let printed = print_commit(&actions).unwrap();
+            let printed = serialize_commit(&actions).unwrap();
             // An unusual space needs the full parser.
             let spaced = String::from_utf8(printed.clone()).unwrap().replace("\n{\"", "\n{ \"");
             let (quick, full) = (parse(&printed).unwrap(), parse(format!("\n{spaced}").replacen("\n{\"", "{ \"", 1).as_bytes()).unwrap());
@@ -733,7 +733,7 @@ mod properties {
             spaced in any::<u8>(),
         ) {
             let printed: Vec<Bytes> = commits.iter().enumerate().map(|(at, actions)| {
-                let text = String::from_utf8(print_commit(actions).unwrap()).unwrap();
+                let text = String::from_utf8(serialize_commit(actions).unwrap()).unwrap();
                 if spaced >> at & 1 == 1 { text.replace("{\"add\"", "{ \"add\"").into() } else { text.into() }
             }).collect();
             let mut reading = CommitBatchReader::new(printed.len(), &printed[0]);
@@ -764,7 +764,7 @@ mod properties {
             flips in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
             cut in any::<prop::sample::Index>(),
         ) {
-            let mut bytes = print_commit(&actions).unwrap();
+            let mut bytes = serialize_commit(&actions).unwrap();
             for (at, byte) in flips {
                 let at = at.index(bytes.len());
                 bytes[at] = byte;
@@ -785,6 +785,6 @@ fn maps_of_other_types_are_named_as_the_log_names_types() {
     let entries = StructArray::new(fields.clone(), vec![keys, Arc::new(Int64Array::from(vec![7]))], None);
     let field = Arc::new(Field::new("entries", DataType::Struct(fields), false));
     let map = MapArray::new(field, OffsetBuffer::from_lengths([1]), entries, None, false);
-    let error = text_map_at(&map, 0).unwrap_err();
+    let error = string_map_at(&map, 0).unwrap_err();
     assert!(error.is_corrupt() && error.message() == "a column of strings has the type long", "{error}");
 }

@@ -29,7 +29,7 @@ impl Table {
             name: None,
             description: None,
             format: Default::default(),
-            schema_string: json::print(&schema_of(schema)),
+            schema_string: json::to_json(&schema_of(schema)),
             partition_columns: Vec::new(),
             created_time: None,
             configuration: BTreeMap::new(),

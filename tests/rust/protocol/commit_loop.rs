@@ -29,7 +29,7 @@ fn marks(base: u64) -> CommitLoop {
     let mut marked = MarkedFiles::default();
     let add = Add { path: "f".to_owned(), size: 7, ..Add::default() };
     let (before, rows) = (DeletionVector::default(), [1].into_iter().collect());
-    marked.mark(MarkedFile { add, physical_rows: 10, deleted_before: before, rows, vector: None });
+    marked.mark(MarkedFile { add, physical_rows: 10, rows_deleted_before_commit: before, rows, vector: None });
     with(base, Vec::new(), marked)
 }
 
@@ -39,7 +39,7 @@ fn marks_tracked_rows(base: u64) -> CommitLoop {
     for path in ["f", "g"] {
         let add = Add { path: path.to_owned(), size: 7, base_row_id: Some(0), ..Add::default() };
         let (before, rows) = (DeletionVector::default(), [1].into_iter().collect());
-        marked.mark(MarkedFile { add, physical_rows: 10, deleted_before: before, rows, vector: None });
+        marked.mark(MarkedFile { add, physical_rows: 10, rows_deleted_before_commit: before, rows, vector: None });
     }
     with_rows(base, Vec::new(), marked, true)
 }
@@ -102,7 +102,7 @@ fn lost() -> Error {
 /// A step in short form.
 fn short_form(step: &Step) -> String {
     match step {
-        Step::CheckBase { base, version } => format!("check {base} {version}"),
+        Step::CheckBaseBeforePut { base, version } => format!("check {base} {version}"),
         Step::Put { version, .. } => format!("put {version}"),
         Step::StoreVectors { vectors } => format!("store {}", vectors.len()),
         Step::ReadVectors { descriptors } => format!("vectors {}", descriptors.len()),
@@ -111,7 +111,7 @@ fn short_form(step: &Step) -> String {
         Step::Wait { attempts } => format!("wait {attempts}"),
         Step::ReadFrom { version, count } => format!("read {version}+{count}"),
         Step::MakeDurable { version } => format!("make {version} durable"),
-        Step::VerifyBase { base, version } => format!("verify {base} {version}"),
+        Step::CheckBaseAfterPut { base, version } => format!("verify {base} {version}"),
         Step::Done(committed) => format!("done {} in {}", committed.version, committed.attempts),
         Step::Failed(Failed::NotWritten(error)) => format!("failed: {}", error.message()),
         Step::Failed(Failed::Unknown(error)) => format!("unknown: {}", error.message()),
@@ -207,7 +207,7 @@ fn a_failure_is_certain_only_if_no_put_can_have_landed() {
     let mut given_up = until_read(PutAnswer::Unknown(lost()), false);
     given_up.read(bytes(OTHER));
     given_up.read(Ok(None));
-    expect_step(&mut given_up, "failed: the commit lost the race");
+    expect_step(&mut given_up, "failed: other writers committed first");
     let mut later = until_read(PutAnswer::Unknown(lost()), true);
     later.read(bytes(OTHER));
     later.read(Err(lost()));
@@ -225,7 +225,7 @@ fn an_old_base_is_verified_before_and_after_the_put() {
     let later = NOW + 40 * 24 * 60 * 60 * 1000;
     let mut commit_loop = append(4);
     assert_eq!(short_form(&commit_loop.next(later)), "check 4 5");
-    commit_loop.base_checked(Ok(true));
+    commit_loop.base_checked_before_put(Ok(true));
     let Step::Failed(Failed::NotWritten(error)) = commit_loop.next(later) else { panic!("not failed") };
     assert_eq!((error.kind(), error.version()), (&Kind::Storage { retryable: false }, Some(5)));
 
@@ -236,11 +236,11 @@ fn an_old_base_is_verified_before_and_after_the_put() {
     ] {
         let mut commit_loop = append(4);
         commit_loop.next(later);
-        commit_loop.base_checked(Ok(false));
+        commit_loop.base_checked_before_put(Ok(false));
         assert_eq!(short_form(&commit_loop.next(later)), "put 5");
         commit_loop.put_answered(PutAnswer::Created);
         assert_eq!(short_form(&commit_loop.next(later)), "verify 4 5");
-        commit_loop.base_verified(verified);
+        commit_loop.base_checked_after_put(verified);
         let step = short_form(&commit_loop.next(later));
         assert!(step.starts_with(expected), "{step}");
     }
@@ -249,7 +249,7 @@ fn an_old_base_is_verified_before_and_after_the_put() {
 #[test]
 fn nothing_is_put_after_the_largest_version() {
     let mut commit_loop = append(i64::MAX as u64);
-    expect_step(&mut commit_loop, "failed: the log is at the largest possible version");
+    expect_step(&mut commit_loop, "failed: the log has reached the largest possible version");
 }
 
 #[test]
@@ -334,11 +334,11 @@ fn lost_to_a_move() -> CommitLoop {
 
 fn found_in(path: &str, rows: &[u64]) -> MarkedFile {
     let add = Add { path: path.to_owned(), size: 7, base_row_id: Some(0), ..Add::default() };
-    let (deleted_before, rows) = (DeletionVector::default(), rows.iter().copied().collect());
+    let (rows_deleted_before_commit, rows) = (DeletionVector::default(), rows.iter().copied().collect());
     MarkedFile {
         add: Add { default_row_commit_version: Some(1), ..add },
         physical_rows: 20,
-        deleted_before,
+        rows_deleted_before_commit,
         rows,
         vector: None,
     }

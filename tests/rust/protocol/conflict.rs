@@ -7,10 +7,9 @@ use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::{
     Action, Add, CommitInfo, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn,
 };
-use deltic_protocol::commit::attempt::{Attempt, num_records};
 use deltic_protocol::commit::{
-    Actions, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, TableState, WinnerRows, docs_checks,
-    docs_matrix, watermark,
+    Actions, Attempt, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, SerializedCommit, TableState,
+    WinnerRows, num_records, watermark,
 };
 use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use deltic_protocol::error::{Error, Kind};
@@ -20,6 +19,7 @@ use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Value, json};
 
+use super::docs_tables;
 use super::predicate::check_cases;
 
 pub(super) fn parsed(lines: &str, version: u64) -> CommitActions {
@@ -146,7 +146,7 @@ fn marked(rest: &str) -> MarkedFile {
         add,
         physical_rows: 10,
         vector: Some(before.union(&rows).to_inline().unwrap()),
-        deleted_before: before,
+        rows_deleted_before_commit: before,
         rows,
     }
 }
@@ -154,7 +154,7 @@ fn marked(rest: &str) -> MarkedFile {
 /// The deletion vectors that the conflict check of a winner needs. All are inline.
 pub(super) fn vectors(pending: &Pending, winner: &CommitActions) -> WinnerRows {
     let mut known = WinnerRows::default();
-    for descriptor in pending.vectors_to_judge(winner).unwrap() {
+    for descriptor in pending.vectors_needed(winner).unwrap() {
         let Source::Inline(bytes) = source(&descriptor).unwrap() else { panic!("{descriptor:?}") };
         known.vectors.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor).unwrap());
     }
@@ -242,8 +242,8 @@ fn run_case(input: &str) -> String {
             }
             "watermark" => pending.state.as_mut().unwrap().row_id_watermark = Some(rest.parse().unwrap()),
             "isolation" => pending.isolation = IsolationLevel::parse(rest).unwrap(),
-            "read" if rest == "all" => whole = Some(ReadSet::WholeTable),
-            "read" if rest == "every file" => whole = Some(ReadSet::EveryFile),
+            "read" if rest == "all" => whole = Some(ReadSet::AllRows),
+            "read" if rest == "every file" => whole = Some(ReadSet::AllFiles),
             "read" => asked.push(rest),
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
@@ -274,7 +274,7 @@ fn run_case(input: &str) -> String {
             rows.moved.append(&mut moved);
         }
         rows.no_added_row_matches = no_match && pending.added_rows(&winner, &rows).unwrap().is_some();
-        if let Err(error) = pending.follow(&winner, &rows, 5 + at as u64) {
+        if let Err(error) = pending.check_and_rebase(&winner, &rows, 5 + at as u64) {
             let kind = match error.kind() {
                 Kind::Conflict(conflict) => conflict.to_string(),
                 Kind::Unsupported { features } => format!("Unsupported {}", features.join(" ")),
@@ -292,15 +292,15 @@ fn run_case(input: &str) -> String {
     }
     pending.marked.retain(|_| false);
     let mut attempt = Attempt::new(&pending, first, 50).unwrap();
-    let (printed, others) = match attempt.print(CommitInfo::default(), &pending, 50) {
-        Ok(printed) => printed,
+    let SerializedCommit { lines, non_file_lines } = match attempt.serialize(CommitInfo::default(), &pending, 50) {
+        Ok(commit) => commit,
         Err(error) => return format!("{:?}: {}", error.kind(), error.message()),
     };
-    assert_eq!(printed.others().unwrap(), others);
+    assert_eq!(lines.non_file_lines().unwrap(), non_file_lines);
     if let Some(time) = attempt.in_commit_timestamp {
         outcome += &format!(", time {time}");
     }
-    for text in String::from_utf8(printed.to_bytes().unwrap()).unwrap().lines() {
+    for text in String::from_utf8(lines.to_bytes().unwrap()).unwrap().lines() {
         let value: Value = serde_json::from_str(text).unwrap();
         if let Some(add) = value.get("add")
             && add.get("baseRowId").is_some()
@@ -344,8 +344,6 @@ fn the_checks_have_the_order_of_the_reference() {
         "application transactions",
         "row-tracking backfill",
         "row ids",
-        "row commit versions",
-        "type changes",
         "rows of one file",
         "added files",
         "removed files, read",
@@ -382,9 +380,9 @@ fn read_sets_are_merged() {
     read.extend(predicates(&["x = 2"], &["c"]));
     let ReadSet::Predicates(sum) = &read else { panic!("{read:?}") };
     assert_eq!((sum.predicates.len(), &sum.files), (2, &paths(&["a", "b", "c"])));
-    read.extend(ReadSet::WholeTable);
+    read.extend(ReadSet::AllRows);
     read.extend(ReadSet::Files(paths(&["a"])));
-    assert!(matches!(read, ReadSet::WholeTable));
+    assert!(matches!(read, ReadSet::AllRows));
 }
 
 #[test]
@@ -426,7 +424,7 @@ fn the_documentation_is_up_to_date() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/commit-protocol.md");
     let page = std::fs::read_to_string(path).unwrap();
     let mut expected = page.clone();
-    for (block, table) in [("matrix", docs_matrix().unwrap()), ("checks", docs_checks())] {
+    for (block, table) in [("matrix", docs_tables::conflict_matrix().unwrap()), ("checks", docs_tables::checks())] {
         let (before, rest) = expected.split_once(&format!("<!-- {block}: generated -->\n")).unwrap();
         let (_, after) = rest.split_once(&format!("<!-- {block}: end -->")).unwrap();
         expected = format!("{before}<!-- {block}: generated -->\n{table}<!-- {block}: end -->{after}");
@@ -445,12 +443,12 @@ fn transactions_and_domains_of_winners_are_checked() {
     let lines = "{\"txn\":{\"appId\":\"other\",\"version\":1}}";
     let mut pending = Pending {
         state: Some(state("1,2")),
-        read: ReadSet::WholeTable,
+        read: ReadSet::AllRows,
         read_apps: ["mine".to_owned()].into(),
         isolation: IsolationLevel::Serializable,
         actions: Actions::of([Action::Txn(txn), Action::DomainMetadata(domain)]).unwrap(),
         marked: Default::default(),
     };
-    pending.follow(&parsed(lines, 5), &WinnerRows::default(), 5).unwrap();
+    pending.check_and_rebase(&parsed(lines, 5), &WinnerRows::default(), 5).unwrap();
     assert_eq!(pending.version(), 6);
 }

@@ -86,7 +86,7 @@ fn invalid_constraints_are_refused_by_name() {
     for (sql, expected) in [
         ("b > 0", "(b > 0): there is no column `b`"),
         ("a +", "(a +): expression, character 4: expected a column or a value"),
-        ("a + 1", "(a + 1) is no condition, but a value of type integer"),
+        ("a + 1", "(a + 1) is not a condition but a value of type integer"),
         ("s > p", "these types cannot be compared: string and struct"),
     ] {
         let error = Constraint::parse("mine", sql, &schema()).unwrap_err();

@@ -8,6 +8,8 @@ use deltic_protocol::feature::{self, FEATURES, check_readable, check_writable, p
 use deltic_protocol::property::{self, PROPERTIES, Properties, RowTracking, check_settable, parse_interval};
 use deltic_protocol::schema::json;
 
+use super::docs_tables;
+
 /// Parses `3,7 r:a,b w:c`; `r:` is an empty list.
 pub(super) fn protocol(text: &str) -> Protocol {
     let mut words = text.split_whitespace();
@@ -733,8 +735,8 @@ fn the_documentation_is_up_to_date() {
     let mut expected = page.clone();
     for (block, table) in [
         ("features", feature::docs_table()),
-        ("unlisted", feature::unlisted_docs_table()),
-        ("properties", property::docs_table()),
+        ("unlisted", docs_tables::unlisted_features()),
+        ("properties", docs_tables::properties()),
     ] {
         let (before, rest) = expected.split_once(&format!("<!-- {block}: generated -->\n")).unwrap();
         let (_, after) = rest.split_once(&format!("<!-- {block}: end -->")).unwrap();

@@ -78,7 +78,7 @@ fn lines_round_trip() {
     with_txn.append(lines).unwrap();
     with_txn.push(&txn).unwrap();
     check(&with_txn, &[&other[..], &text, &other].concat());
-    assert_eq!(with_txn.others().unwrap(), [&other[..], &other].concat());
+    assert_eq!(with_txn.non_file_lines().unwrap(), [&other[..], &other].concat());
 }
 
 #[test]

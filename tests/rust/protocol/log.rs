@@ -2,7 +2,7 @@
 
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::hint::{self, LastCheckpoint};
-use deltic_protocol::log::listing::{Gap, completed, gap};
+use deltic_protocol::log::listing::{Gap, fill_gap, gap};
 use deltic_protocol::log::name::{StagedCommit, checkpoint_name, checksum_name, commit_name, version_prefix};
 use deltic_protocol::log::{CheckpointKind, LogFile, LogName, Segment};
 
@@ -345,11 +345,11 @@ const HINTS: &[(&str, Option<u64>)] = &[
 #[test]
 fn hints() {
     for (text, version) in HINTS {
-        assert_eq!(LastCheckpoint::parse(text.as_bytes()).map(|hint| hint.version), *version, "{text}");
+        assert_eq!(LastCheckpoint::parse(text.as_bytes()).ok().map(|hint| hint.version), *version, "{text}");
     }
-    assert_eq!(LastCheckpoint::parse(b"{\"version\":10,\"size\":3,\"tags\":{\"\xff\":\"\"}}"), None);
+    assert_eq!(LastCheckpoint::parse(b"{\"version\":10,\"size\":3,\"tags\":{\"\xff\":\"\"}}").ok(), None);
     let printed =
-        LastCheckpoint { version: 10, size: 3, checksum: Some("old".to_owned()), ..Default::default() }.print();
+        LastCheckpoint { version: 10, size: 3, checksum: Some("old".to_owned()), ..Default::default() }.to_json();
     assert_eq!(printed, r#"{"version":10,"size":3,"checksum":"004278f3c68a651ecd67be175bfee481"}"#);
 }
 
@@ -363,8 +363,8 @@ fn the_sort_order_of_delta_spark_is_accepted() {
     assert_ne!(pairs.join(","), hint::canonical(text).unwrap());
     let checksum: String = md5_of(&pairs.join(","));
     let signed = text.replace("\"size\":1", &format!("\"size\":1,\"checksum\":\"{checksum}\""));
-    assert!(LastCheckpoint::parse(signed.as_bytes()).is_some());
-    assert!(LastCheckpoint::parse(signed.replace("[0,1", "[1,1").as_bytes()).is_none());
+    assert!(LastCheckpoint::parse(signed.as_bytes()).is_ok());
+    assert!(LastCheckpoint::parse(signed.replace("[0,1", "[1,1").as_bytes()).is_err());
 }
 
 fn md5_of(text: &str) -> String {
@@ -376,7 +376,7 @@ fn md5_of(text: &str) -> String {
 fn long_keys_with_long_arrays_are_refused() {
     let key = "k".repeat(200_000);
     let text = format!(r#"{{"version":1,"size":1,"{key}":[{}0]}}"#, "0,".repeat(200_000));
-    assert_eq!(LastCheckpoint::parse(text.as_bytes()), None);
+    assert_eq!(LastCheckpoint::parse(text.as_bytes()).ok(), None);
 }
 
 mod checksums {
@@ -408,7 +408,7 @@ mod checksums {
         .unwrap();
         assert_eq!(full.set_transactions.as_ref().unwrap()[0].version, 3);
         assert_eq!(full.domain_metadata.as_ref().unwrap()[0].domain, "d");
-        let again = full.print().unwrap();
+        let again = full.to_json().unwrap();
         assert!(!again.contains("allFiles"));
         assert_eq!(VersionChecksum::parse(again.as_bytes()).unwrap(), full);
     }
@@ -424,7 +424,7 @@ mod checksums {
         let old = check(&format!(r#","histogramOpt":{bins}"#)).unwrap();
         assert_eq!(old, check(&format!(r#","fileSizeHistogram":{bins}"#)).unwrap());
         assert_eq!(old, check(&format!(r#","fileSizeHistogram":{bins},"histogramOpt":{bins}"#)).unwrap());
-        assert!(old.print().unwrap().contains("fileSizeHistogram"));
+        assert!(old.to_json().unwrap().contains("fileSizeHistogram"));
     }
 
     #[test]
@@ -631,14 +631,14 @@ mod properties {
                 }),
                 ..Default::default()
             };
-            let printed = hint.print();
+            let printed = hint.to_json();
             let parsed = LastCheckpoint::parse(printed.as_bytes()).unwrap();
             prop_assert!(parsed.checksum.is_some());
             prop_assert_eq!(&LastCheckpoint { checksum: None, ..parsed.clone() }, &hint);
-            prop_assert_eq!(parsed.print(), printed.clone());
+            prop_assert_eq!(parsed.to_json(), printed.clone());
             // Another version with the same checksum is refused.
             let other = printed.replacen(&format!("\"version\":{version}"), "\"version\":3", 1);
-            prop_assert!(other == printed || LastCheckpoint::parse(other.as_bytes()).is_none());
+            prop_assert!(other == printed || LastCheckpoint::parse(other.as_bytes()).is_err());
         }
 
         #[test]
@@ -655,7 +655,7 @@ mod properties {
             let mut checksum = VersionChecksum::new(metadata, protocol, files, bytes);
             checksum.in_commit_timestamp_opt = time;
             checksum.set_transactions = Some(vec![Txn { app_id: text, version: files, last_updated: time }]);
-            let printed = checksum.print().unwrap();
+            let printed = checksum.to_json().unwrap();
             prop_assert_eq!(VersionChecksum::parse(printed.as_bytes()).unwrap(), checksum);
         }
 
@@ -665,7 +665,7 @@ mod properties {
             let _ = VersionChecksum::parse(&bytes);
             let _ = LogName::parse(&String::from_utf8_lossy(&bytes));
             // A valid hint with one byte changed gets further in the parser.
-            let mut hint = LastCheckpoint { version: 5, size: 1, ..Default::default() }.print().into_bytes();
+            let mut hint = LastCheckpoint { version: 5, size: 1, ..Default::default() }.to_json().into_bytes();
             let at = cut.index(hint.len());
             hint[at] = byte;
             let _ = LastCheckpoint::parse(&hint);
@@ -677,7 +677,7 @@ mod properties {
     fn long_paths_to_empty_objects_are_refused() {
         let hint = |key: usize, elements: usize| {
             let (key, elements) = ("k".repeat(key), vec!["{}"; elements].join(","));
-            LastCheckpoint::parse(format!(r#"{{"version":1,"size":1,"{key}":[{elements}]}}"#).as_bytes())
+            LastCheckpoint::parse(format!(r#"{{"version":1,"size":1,"{key}":[{elements}]}}"#).as_bytes()).ok()
         };
         assert!(hint(10, 1000).is_some());
         assert_eq!(hint(100_000, 30_000), None);
@@ -688,10 +688,10 @@ mod properties {
     fn deep_nesting_is_refused() {
         for open in ["[", "{\"a\":"] {
             let text = format!(r#"{{"version":1,"size":1,"x":{}"#, open.repeat(100_000));
-            assert_eq!(LastCheckpoint::parse(text.as_bytes()), None);
+            assert_eq!(LastCheckpoint::parse(text.as_bytes()).ok(), None);
             let close = if open == "[" { "]" } else { "}" };
             let text = format!(r#"{{"version":1,"size":1,"x":{}1{}}}"#, open.repeat(5_000), close.repeat(5_000));
-            assert_eq!(LastCheckpoint::parse(text.as_bytes()), None);
+            assert_eq!(LastCheckpoint::parse(text.as_bytes()).ok(), None);
             assert!(VersionChecksum::parse(text.as_bytes()).is_err());
         }
     }
@@ -717,6 +717,6 @@ fn a_second_listing_fills_gaps() {
     assert_eq!(gap(&files(&[&commit_name(3), &checksum_name(9), &checkpoint_name(20)])), None);
 
     // Versions after the newest of the first listing are ignored.
-    assert_eq!(completed(listed(&[7, 9]), listed(&[8, 9, 11]), 9), listed(&[7, 8, 9]));
-    assert_eq!(completed(listed(&[7, 9]), listed(&[9]), 9), listed(&[7, 9]), "a missing commit stays missing");
+    assert_eq!(fill_gap(listed(&[7, 9]), listed(&[8, 9, 11]), 9), listed(&[7, 8, 9]));
+    assert_eq!(fill_gap(listed(&[7, 9]), listed(&[9]), 9), listed(&[7, 9]), "a missing commit stays missing");
 }

@@ -11,6 +11,7 @@ mod conflict;
 mod constraint;
 mod corpora;
 mod deletion_vector;
+mod docs_tables;
 mod evolve;
 mod expression;
 mod feature;

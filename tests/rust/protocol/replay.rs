@@ -11,7 +11,7 @@ use deltic_protocol::action::batch::{AddBatch, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::deletion_vector::{DeletionVectorPath, encode_path};
 use deltic_protocol::replay::logical::LogicalFiles;
-use deltic_protocol::replay::retention::{Needed, Retention};
+use deltic_protocol::replay::retention::{KeptFile, Retention, is_before_cutoff};
 use deltic_protocol::replay::{Replay, canonical_path};
 use proptest::prelude::*;
 use serde_json::json;
@@ -105,14 +105,14 @@ fn plain_paths_are_not_copied() {
 fn the_newest_action_of_a_file_counts() {
     let mut replay = Replay::new();
     assert!(replay.is_empty());
-    assert_eq!(bits(replay.unseen(&plain(&["a", "a"]))), [true, true]);
-    assert_eq!(bits(replay.remember(&plain(&["a", "b", "a"]))), [true, true, false]);
+    assert_eq!(bits(replay.not_contained(&plain(&["a", "a"]))), [true, true]);
+    assert_eq!(bits(replay.insert(&plain(&["a", "b", "a"]))), [true, true, false]);
     assert!(!replay.is_empty());
-    assert_eq!(bits(replay.remember(&plain(&["c", "%62", "file:/a"]))), [true, false, true]);
-    assert_eq!(bits(replay.unseen(&plain(&["a", "d", "/a", "%63", "d"]))), [false, true, false, false, true]);
-    // `unseen` remembers nothing.
-    assert_eq!(bits(replay.unseen(&plain(&["d"]))), [true]);
-    assert_eq!(bits(replay.unseen(&plain(&[]))), [false; 0]);
+    assert_eq!(bits(replay.insert(&plain(&["c", "%62", "file:/a"]))), [true, false, true]);
+    assert_eq!(bits(replay.not_contained(&plain(&["a", "d", "/a", "%63", "d"]))), [false, true, false, false, true]);
+    // `not_contained` inserts nothing.
+    assert_eq!(bits(replay.not_contained(&plain(&["d"]))), [true]);
+    assert_eq!(bits(replay.not_contained(&plain(&[]))), [false; 0]);
 }
 
 #[test]
@@ -127,11 +127,11 @@ fn files_with_different_vectors_are_different_files() {
         Some(("p", "x", Some(1))),
         Some(("u", "y", Some(1))),
     ];
-    assert_eq!(bits(replay.remember(&keys(&all.map(file)))), [true; 6]);
-    assert_eq!(bits(replay.unseen(&keys(&all.map(file)))), [false; 6]);
-    assert_eq!(bits(replay.unseen(&keys(&[file(Some(("u", "x", Some(2))))]))), [true]);
+    assert_eq!(bits(replay.insert(&keys(&all.map(file)))), [true; 6]);
+    assert_eq!(bits(replay.not_contained(&keys(&all.map(file)))), [false; 6]);
+    assert_eq!(bits(replay.not_contained(&keys(&[file(Some(("u", "x", Some(2))))]))), [true]);
     // A batch without deletion vectors has no such column.
-    assert_eq!(bits(replay.unseen(&plain(&["a"]))), [false]);
+    assert_eq!(bits(replay.not_contained(&plain(&["a"]))), [false]);
 }
 
 #[test]
@@ -142,10 +142,10 @@ fn many_files_are_replayed() {
     };
     let mut replay = Replay::new();
     for half in 0..4 {
-        let new = replay.remember(&commit(half * 25_000)).count_set_bits();
+        let new = replay.insert(&commit(half * 25_000)).count_set_bits();
         assert_eq!(new, if half == 0 { 50_000 } else { 25_000 });
     }
-    assert_eq!(replay.unseen(&commit(100_000)).count_set_bits(), 25_000);
+    assert_eq!(replay.not_contained(&commit(100_000)).count_set_bits(), 25_000);
 }
 
 mod properties {
@@ -223,7 +223,7 @@ mod properties {
             for (version, commit) in commits.iter().enumerate().skip(checkpoint).rev() {
                 for is_add in [true, false] {
                     let steps: Vec<&Step> = commit.iter().filter(|step| step.3 == is_add).collect();
-                    let newest = replay.remember(&batch(&steps));
+                    let newest = replay.insert(&batch(&steps));
                     for (step, _) in steps.iter().zip(&newest).filter(|(_, is_new)| is_add && *is_new) {
                         live.insert((step.0, step.2), version);
                     }
@@ -231,7 +231,7 @@ mod properties {
             }
             // The checkpoint may spell paths differently.
             let files: Vec<Step> = held.keys().map(|(name, vector)| (*name, (*name as u64) << 61, *vector, true)).collect();
-            let unseen = replay.unseen(&batch(&files.iter().collect::<Vec<_>>()));
+            let unseen = replay.not_contained(&batch(&files.iter().collect::<Vec<_>>()));
             for ((key, version), _) in held.iter().zip(&unseen).filter(|(_, is_unseen)| *is_unseen) {
                 live.insert(*key, *version);
             }
@@ -265,26 +265,26 @@ fn versions_differ_in_paths_and_vectors() {
         "add",
         &[("a", None, Some(7)), ("b", Some(2), None), ("b", Some(1), None), ("c d", None, None), ("f", None, None)],
     );
-    assert_eq!(now.others(&then.adds).unwrap(), [1, 4]);
-    assert!(now.has("e", None) && !now.has("b", None));
-    assert_eq!(now.numbered_otherwise(&then.adds).unwrap(), None);
+    assert_eq!(now.missing(&then.adds).unwrap(), [1, 4]);
+    assert!(now.contains("e", None) && !now.contains("b", None));
+    assert_eq!(now.find_row_id_mismatch(&then.adds).unwrap(), None);
     let other = files("add", &[("g", None, Some(1)), ("a", None, Some(8))]);
-    assert_eq!(now.numbered_otherwise(&other.adds).unwrap(), Some("a"));
+    assert_eq!(now.find_row_id_mismatch(&other.adds).unwrap(), Some("a"));
 }
 
 #[test]
 fn a_vacuum_keeps_files_of_versions_within_its_retention() {
     let retention = Retention { cutoff_ms: 100, current: Some(3), newest: 6 };
     assert_eq!((retention.first_commit(), retention.tombstones_after_ms()), (4, 99));
-    assert!(retention.is_expired(99) && !retention.is_expired(100));
+    assert!(is_before_cutoff(99, retention.cutoff_ms) && !is_before_cutoff(100, retention.cutoff_ms));
     assert_eq!(Retention { current: None, ..retention }.first_commit(), 0);
     let kept = |version: Option<u64>| {
         let mut kept = Vec::new();
-        let mut keep = |needed: Needed<'_>| {
+        let mut keep = |needed: KeptFile<'_>| {
             kept.push(match needed {
-                Needed::Data(path) => path.to_owned(),
-                Needed::Vectors(DeletionVectorPath::Relative(path)) => path[..18].to_owned(),
-                Needed::Vectors(path) => panic!("{path:?}"),
+                KeptFile::Data(path) => path.to_owned(),
+                KeptFile::Vectors(DeletionVectorPath::Relative(path)) => path[..18].to_owned(),
+                KeptFile::Vectors(path) => panic!("{path:?}"),
             });
             Ok(())
         };
@@ -293,8 +293,8 @@ fn a_vacuum_keeps_files_of_versions_within_its_retention() {
         let removes = AddBatch::new(Origin::Commit(4), removes).unwrap();
         let cdc = Cdc { path: "change".to_owned(), ..Cdc::default() };
         match version {
-            Some(version) => retention.commit(version, (&adds, &removes), [&cdc], &mut keep).unwrap(),
-            None => retention.files(&adds, &mut keep).unwrap(),
+            Some(version) => retention.keep_files_of_commit(version, &adds, &removes, [&cdc], &mut keep).unwrap(),
+            None => retention.keep_files(&adds, &mut keep).unwrap(),
         }
         kept
     };

@@ -28,7 +28,7 @@ fn sides() -> Sides {
         ("st", DataType::Struct(Arc::new(columns(&[("x", DataType::INTEGER)])))),
     ]);
     let source = columns(&[("id", DataType::INTEGER), ("name", DataType::STRING), ("d", DataType::DOUBLE)]);
-    Sides::new(target, source, ("s", "t")).unwrap()
+    Sides::new(target, source, "s", "t").unwrap()
 }
 
 /// All pairs of target and source rows.
@@ -178,7 +178,7 @@ fn names_resolve_to_their_side() {
         }
     }
     assert_eq!((sides.assigned("t.name"), sides.assigned("T.st.x"), sides.assigned("name")), ("name", "st.x", "name"));
-    let same = Sides::new(sides.target.clone(), sides.source.clone(), ("t", "T"));
+    let same = Sides::new(sides.target.clone(), sides.source.clone(), "t", "T");
     assert!(same.unwrap_err().message().contains("different aliases"));
 }
 

@@ -51,7 +51,7 @@ fn updated(set: &[(&str, &str)], checks: &[(&str, &str)]) -> Result<Vec<String>>
     let target =
         Target { schema: &schema, partition_columns: &partition_columns, constraints: &constraints, now: Some(0) };
     let update = RowUpdate::new(set.collect(), target, &|parsed| parsed.bind(&schema))?;
-    let new = update.apply((&rows(), &rows()), &|row| 100 + 10 * row as u64)?;
+    let new = update.apply(&rows(), &rows(), &|row| 100 + 10 * row as u64)?;
     assert_eq!(new.schema(), rows().schema());
     let options = FormatOptions::default().with_null("NULL");
     let columns: Vec<_> =

@@ -130,7 +130,7 @@ fn foreign_types_keep_their_definition() {
         assert_eq!(stored, expected.trim(), "{text}");
         let is_readable = foreign.stored_as.is_some() && !text.contains("float16");
         assert_eq!(schema.fields[0].data_type.unreadable().is_none(), is_readable, "{text}");
-        assert_eq!(json::parse(&json::print(&schema)).unwrap(), schema, "{text}");
+        assert_eq!(json::parse(&json::to_json(&schema)).unwrap(), schema, "{text}");
     }
 }
 
@@ -157,10 +157,10 @@ fn json_and_arrow_have_the_same_depth_limit() {
     for structs in [true, false] {
         let schema = |depth| StructType::new(vec![StructField::new("a", nested(depth, structs), true)]);
         let deepest = schema(json::MAX_DEPTH);
-        assert_eq!(json::parse(&json::print(&deepest)).unwrap(), deepest);
+        assert_eq!(json::parse(&json::to_json(&deepest)).unwrap(), deepest);
         assert_eq!(arrow::from_arrow_schema(&arrow::to_arrow_schema(&deepest)).unwrap(), deepest);
         let deeper = schema(json::MAX_DEPTH + 1);
-        let error = json::parse(&json::print(&deeper)).unwrap_err();
+        let error = json::parse(&json::to_json(&deeper)).unwrap_err();
         assert_eq!(error.kind(), &Kind::Corrupt);
         assert!(error.message().contains("nests deeper than"), "{error}");
         let error = arrow::from_arrow_schema(&arrow::to_arrow_schema(&deeper)).unwrap_err();
@@ -334,7 +334,7 @@ fn defined() -> StructType {
 fn rows_keep_column_metadata_but_not_that_of_the_table() {
     let defined = defined();
     let kept = |schema: &StructType| {
-        let text = json::print(schema);
+        let text = json::to_json(schema);
         let keys = ["comment", "__CHAR_VARCHAR", "mine", "CURRENT_DEFAULT", "delta."];
         keys.map(|key| text.matches(key).count())
     };
@@ -466,8 +466,8 @@ fn identity_columns_in_a_schema() {
         (r#""delta.identity.start":3"#, "has no `delta.identity.step`"),
         (r#""delta.identity.step":3"#, "has no `delta.identity.start`"),
         (r#""delta.identity.start":3,"delta.identity.step":0"#, "`delta.identity.step` 0"),
-        (r#""delta.identity.start":"3","delta.identity.step":1"#, "`delta.identity.start` that is no long"),
-        (r#""delta.identity.start":3,"delta.identity.step":1.5"#, "`delta.identity.step` that is no long"),
+        (r#""delta.identity.start":"3","delta.identity.step":1"#, "`delta.identity.start` that is not a long"),
+        (r#""delta.identity.start":3,"delta.identity.step":1.5"#, "`delta.identity.step` that is not a long"),
         (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.highWaterMark":1e99"#, "highWaterMark"),
         (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.allowExplicitInsert":1"#, "no boolean"),
     ] {
@@ -555,7 +555,7 @@ mod properties {
             fields in fields(data_type(prop_oneof![4 => primitive().prop_map(DataType::Primitive), 1 => json_only()].boxed()).boxed()),
         ) {
             let schema = StructType::new(fields);
-            let printed = json::print(&schema);
+            let printed = json::to_json(&schema);
             prop_assert_eq!(json::parse(&printed).unwrap(), schema);
         }
 
@@ -593,12 +593,12 @@ mod properties {
             let _ = json::parse(&one_column(&text));
             let _ = json::parse(&one_column(&Value::String(text).to_string()));
             // A valid schema with one character changed gets further in the parser.
-            let mut characters: Vec<char> = json::print(&StructType::new(fields)).chars().collect();
+            let mut characters: Vec<char> = json::to_json(&StructType::new(fields)).chars().collect();
             let at = at.index(characters.len());
             characters[at] = with.chars().next().unwrap();
             let changed: String = characters.into_iter().collect();
             if let Ok(schema) = json::parse(&changed) {
-                prop_assert_eq!(json::parse(&json::print(&schema)).unwrap(), schema);
+                prop_assert_eq!(json::parse(&json::to_json(&schema)).unwrap(), schema);
             }
         }
     }

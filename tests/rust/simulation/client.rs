@@ -192,15 +192,22 @@ impl World {
         let mut files = Vec::new();
         for add in &moved.to {
             let rows = rows_of(add)?;
-            let deleted_before = match &add.deletion_vector {
+            let rows_deleted_before_commit = match &add.deletion_vector {
                 Some(descriptor) => self.stored_vector(descriptor)?,
                 None => DeletionVector::default(),
             };
             let is_wanted = |row: &Option<Row>| row.is_some_and(|row| ids.contains(&row.id()));
-            let found = (0_u64..).zip(&rows).filter(|(at, row)| is_wanted(row) && !deleted_before.contains(*at));
+            let found =
+                (0_u64..).zip(&rows).filter(|(at, row)| is_wanted(row) && !rows_deleted_before_commit.contains(*at));
             let wanted = found.map(|(at, _)| at).collect();
             let physical_rows = rows.len() as u64;
-            files.push(MarkedFile { add: add.clone(), physical_rows, deleted_before, rows: wanted, vector: None });
+            files.push(MarkedFile {
+                add: add.clone(),
+                physical_rows,
+                rows_deleted_before_commit,
+                rows: wanted,
+                vector: None,
+            });
         }
         files.retain(|file| !file.rows.is_empty());
         // No row is in two files.

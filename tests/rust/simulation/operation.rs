@@ -140,7 +140,7 @@ impl Operation {
                 by.add(&mut done.added, &name, by.new_rows(&[(*p, count as i64)]));
             }
             Self::Overwrite(rows) => {
-                done.read = ReadSet::WholeTable;
+                done.read = ReadSet::AllRows;
                 done.observed = on.rows();
                 done.removed = on.files.keys().cloned().collect();
                 by.add(&mut done.added, &name, by.new_rows(rows));
@@ -184,19 +184,21 @@ impl Prepared {
 pub(crate) fn restore(on: &View, old: &View) -> Result<Option<Prepared>> {
     let of = |files: &BTreeMap<String, Add>| {
         let mut logical = LogicalFiles::default();
-        files.values().for_each(|add| logical.insert(&add.path, add.deletion_vector.as_ref()));
+        files.values().for_each(|add| {
+            logical.insert(&add.path, add.deletion_vector.as_ref());
+        });
         logical
     };
     let (now, then) = (of(&on.files), of(&old.files));
     let others = |files: &BTreeMap<String, Add>, than: &LogicalFiles| -> Vec<Add> {
-        files.values().filter(|add| !than.has(&add.path, add.deletion_vector.as_ref())).cloned().collect()
+        files.values().filter(|add| !than.contains(&add.path, add.deletion_vector.as_ref())).cloned().collect()
     };
     let (protocol, metadata) = restored((&on.protocol, &on.metadata), (&old.protocol, &old.metadata), false)?;
     assert_eq!(protocol, None, "features are only added here");
     let returned = others(&old.files, &now).into_iter();
     let state = &old.contents.state;
     let done = Prepared {
-        read: ReadSet::EveryFile,
+        read: ReadSet::AllFiles,
         observed: on.contents.state.rows(),
         removed: others(&on.files, &then).into_iter().map(|add| add.path).collect(),
         returned: returned.map(|add| (add.path.clone(), (add.clone(), state.files[&add.path].clone()))).collect(),

@@ -129,10 +129,13 @@ async fn compact_untouched_bins(
     while ended.lost_rows_or_files() {
         let Some(Some(newest)) = cache.read_with_retries(client).await else { break };
         let mut live = LogicalFiles::default();
-        newest.files.values().for_each(|add| live.insert(&add.path, add.deletion_vector.as_ref()));
+        newest.files.values().for_each(|add| {
+            live.insert(&add.path, add.deletion_vector.as_ref());
+        });
         let before = bins.len();
         bins.retain(|bin| {
-            bin.iter().all(|path| live.has(path, view.files.get(path).and_then(|add| add.deletion_vector.as_ref())))
+            bin.iter()
+                .all(|path| live.contains(path, view.files.get(path).and_then(|add| add.deletion_vector.as_ref())))
         });
         if bins.len() == before || bins.iter().all(BTreeSet::is_empty) {
             break;

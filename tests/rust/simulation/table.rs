@@ -299,7 +299,7 @@ impl Prepared {
             marked.mark(MarkedFile {
                 add,
                 physical_rows: rows.len() as u64,
-                deleted_before: before,
+                rows_deleted_before_commit: before,
                 rows: gone,
                 vector: None,
             });

@@ -10,7 +10,7 @@ use deltic_protocol::deletion_vector::DeletionVectorPath;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::replay::Replay;
-use deltic_protocol::replay::retention::{Needed, Retention};
+use deltic_protocol::replay::retention::{KeptFile, Retention, is_before_cutoff};
 use deltic_table::transaction::RetryPolicy;
 
 use crate::Fault;
@@ -69,7 +69,8 @@ async fn vacuum_once(client: &mut Client, cache: &mut LogCache, script: &Script,
     }
     let Answer::Files(files) = client.send(Request::ListFiles).await else { panic!("unexpected answer") };
     for (path, modified_ms) in files.ok()? {
-        let is_expired = retention.is_expired(modified_ms) || client.fault == Fault::VacuumIgnoresFileAge;
+        let is_expired =
+            is_before_cutoff(modified_ms, retention.cutoff_ms) || client.fault == Fault::VacuumIgnoresFileAge;
         if is_expired && !kept.files.contains(&path) {
             client.send(Request::DeleteFile { path, basis: VacuumBasis { cutoff_ms, newest_read } }).await;
         }
@@ -117,16 +118,16 @@ impl Kept {
         let mut replay = Replay::new();
         for (_, parsed) in tail.iter().rev() {
             let commit = &parsed.commit;
-            let live = commit.adds.filter(replay.remember(&parsed.adds))?;
-            retention.files(&live, &mut |needed| self.add(needed))?;
+            let live = commit.adds.filter(replay.insert(&parsed.adds))?;
+            retention.keep_files(&live, &mut |needed| self.add(needed))?;
             let gone = AddBatch::new(Origin::Commit(retention.newest), commit.remove_rows.clone())?;
-            let gone = gone.filter(replay.remember(&commit.removes))?;
+            let gone = gone.filter(replay.insert(&commit.removes))?;
             if self.fault != Fault::VacuumIgnoresOldVersions && !gone.is_empty() {
                 let times =
                     gone.int64("deletionTimestamp").ok_or_else(|| Error::internal("tombstones have no times"))?;
                 let after_ms = retention.tombstones_after_ms();
                 let is_young = times.iter().map(|time| time.is_some_and(|time| time > after_ms)).collect();
-                retention.files(&gone.filter(is_young)?, &mut |needed| self.add(needed))?;
+                retention.keep_files(&gone.filter(is_young)?, &mut |needed| self.add(needed))?;
             }
         }
         Ok(())
@@ -138,15 +139,15 @@ impl Kept {
         }
         let commit = &parsed.commit;
         let removes = AddBatch::new(Origin::Commit(version), commit.remove_rows.clone())?;
-        retention.commit(version, (&commit.adds, &removes), &commit.cdc, &mut |needed| self.add(needed))
+        retention.keep_files_of_commit(version, &commit.adds, &removes, &commit.cdc, &mut |needed| self.add(needed))
     }
 
-    fn add(&mut self, needed: Needed<'_>) -> Result<()> {
+    fn add(&mut self, needed: KeptFile<'_>) -> Result<()> {
         match needed {
-            Needed::Vectors(_) if self.fault == Fault::VacuumIgnoresVectors => {}
-            Needed::Data(path) => drop(self.files.insert(path.to_owned())),
-            Needed::Vectors(DeletionVectorPath::Relative(path)) => drop(self.files.insert(path)),
-            Needed::Vectors(path) => return Err(Error::internal(format!("no vectors are stored at {path:?}"))),
+            KeptFile::Vectors(_) if self.fault == Fault::VacuumIgnoresVectors => {}
+            KeptFile::Data(path) => drop(self.files.insert(path.to_owned())),
+            KeptFile::Vectors(DeletionVectorPath::Relative(path)) => drop(self.files.insert(path)),
+            KeptFile::Vectors(path) => return Err(Error::internal(format!("no vectors are stored at {path:?}"))),
         }
         Ok(())
     }

@@ -94,14 +94,14 @@ fn view(commits: &[&Parsed], version: u64, world: &World) -> Result<View> {
     let (mut replay, mut state, mut highest) = (Replay::new(), State::default(), None);
     for parsed in commits.iter().rev() {
         let commit = &parsed.commit;
-        let newest = replay.remember(&parsed.adds);
+        let newest = replay.insert(&parsed.adds);
         for row in newest.set_indices() {
             let add = commit.adds.add(row)?;
             if files.insert(add.path.clone(), add).is_some() {
                 return Err(Error::corrupt("a file is in the table twice, with different deletion vectors"));
             }
         }
-        replay.remember(&commit.removes);
+        replay.insert(&commit.removes);
         protocol = protocol.or_else(|| commit.protocol.clone());
         metadata = metadata.or_else(|| commit.metadata.clone());
         for txn in &commit.txns {

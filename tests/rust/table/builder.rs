@@ -175,7 +175,7 @@ async fn incremental_checksums_equal_recomputed_ones() {
     );
     first.deleted_record_counts_histogram_opt =
         Some(serde_json::from_value(json!({"deletedRecordCounts": [2, 1, 0, 0, 0, 0, 0, 0, 0, 0]})).unwrap());
-    sample.put(&checksum_name(0), first.print().unwrap());
+    sample.put(&checksum_name(0), first.to_json().unwrap());
 
     let mut transaction = begin(&sample).await;
     transaction.append(vec![file("c1"), file("c2")]);
@@ -262,7 +262,7 @@ async fn truncated_checksums_are_rewritten() {
     // A checksum that can be read is not replaced, even if it is wrong.
     let mut other = checksum(&sample, 1).unwrap();
     other.num_files = 40;
-    sample.put(&checksum_name(2), other.print().unwrap());
+    sample.put(&checksum_name(2), other.to_json().unwrap());
     append(&sample, None, "c2").await;
     assert_eq!(checksum(&sample, 2).unwrap(), other);
 }
@@ -388,7 +388,7 @@ async fn files_stay_only_if_a_commit_may_name_them() {
     };
     let append = add_with("d1", json!({"partitionValues": {"p": "d"}})).to_string();
     let lost = check(Some(&append), false, false, false).await;
-    assert!(lost.message().contains("lost the race"), "{lost}");
+    assert!(lost.message().contains("other writers committed first"), "{lost}");
     let interrupted = check(None, false, true, false).await;
     assert!(interrupted.message().contains("nothing was committed"), "{interrupted}");
     let unknown = check(None, true, false, true).await;

@@ -8,7 +8,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, MapArray, RecordBatch, StructArray};
 use arrow_schema::{DataType as ArrowType, Field};
-use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, text_map_at};
+use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, string_map_at};
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::hint::LastCheckpoint;
 use deltic_protocol::property::Properties;
@@ -100,7 +100,7 @@ impl Log {
     }
 
     fn hint(&self) -> Option<LastCheckpoint> {
-        LastCheckpoint::parse(&std::fs::read(self.path("_last_checkpoint")).ok()?)
+        LastCheckpoint::parse(&std::fs::read(self.path("_last_checkpoint")).ok()?).ok()
     }
 
     fn rows(&self, version: u64) -> Vec<RecordBatch> {
@@ -183,7 +183,7 @@ async fn state(snapshot: &Snapshot) -> Result<State> {
     let mut adds = Vec::new();
     for batch in live(snapshot).await? {
         let text = match batch.structure("stats_parsed") {
-            Some(typed) => Some(deltic_protocol::stats::text::complete(batch.stats()?.as_ref(), typed)?),
+            Some(typed) => Some(deltic_protocol::stats::json::complete(batch.stats()?.as_ref(), typed)?),
             None => batch.stats()?,
         };
         for row in 0..batch.len() {
@@ -229,7 +229,7 @@ fn remove_lines(rows: &RecordBatch) -> Vec<String> {
     };
     let keys = KeyBatch::new(rows).unwrap();
     let line = |row: usize| {
-        let partition = rows.column_by_name("partitionValues").map(|c| text_map_at(c.as_map(), row).unwrap());
+        let partition = rows.column_by_name("partitionValues").map(|c| string_map_at(c.as_map(), row).unwrap());
         let extended = rows.column_by_name("extendedFileMetadata").map(|c| c.as_boolean().clone());
         format!(
             "{} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
@@ -808,7 +808,7 @@ fn the_hint_only_moves_forward() {
     assert_eq!(log.hint().unwrap(), newest);
     // A hint to a missing checkpoint is replaced.
     let stray = LastCheckpoint { version: 9, size: 1, ..LastCheckpoint::default() };
-    std::fs::write(log.path("_last_checkpoint"), stray.print()).unwrap();
+    std::fs::write(log.path("_last_checkpoint"), stray.to_json()).unwrap();
     assert_eq!(block_on(checkpoint(&log.storage, 0)).unwrap(), 4);
     assert_eq!(log.hint().unwrap(), newest);
     for garbage in ["", "{", "{\"version\":-1}"] {

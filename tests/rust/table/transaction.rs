@@ -317,7 +317,7 @@ async fn a_cleaned_up_version_is_not_free() {
     let (outcome, storage) = late(&[8, 9]).await;
     let error = outcome.unwrap_err();
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
-    assert!(error.message().contains("begin again on the newest version"), "{error}");
+    assert!(error.message().contains("Start again from the newest version"), "{error}");
     assert!(storage.get(&log_file_path(&commit_name(5))).await.unwrap_err().is_not_found());
     // Logs without later commits were not cleaned up past the version.
     assert_eq!(late(&[4]).await.0.unwrap().version, 5);
@@ -396,9 +396,9 @@ async fn conflicting_winners_are_errors() {
     let remove = || Action::Remove(Remove { path: "w".to_owned(), data_change: true, ..Remove::default() });
     let txn = |app_id: &str| Action::Txn(Txn { app_id: app_id.to_owned(), version: 2, last_updated: None });
     let conflict = |conflict| Err(Kind::Conflict(conflict));
-    use ReadSet::{Nothing, WholeTable};
-    assert_eq!(judge(WholeTable, remove(), APPEND).await, conflict(Conflict::ConcurrentAppend));
-    assert_eq!(judge(WholeTable, remove(), REMOVE).await, conflict(Conflict::ConcurrentDeleteRead));
+    use ReadSet::{AllRows, Nothing};
+    assert_eq!(judge(AllRows, remove(), APPEND).await, conflict(Conflict::ConcurrentAppend));
+    assert_eq!(judge(AllRows, remove(), REMOVE).await, conflict(Conflict::ConcurrentDeleteRead));
     assert_eq!(judge(Nothing, remove(), REMOVE).await, conflict(Conflict::ConcurrentDeleteDelete));
     assert_eq!(judge(Nothing, txn("app"), TXN).await, conflict(Conflict::ConcurrentTransaction));
     assert_eq!(judge(Nothing, txn("other"), TXN).await, Ok(6));
@@ -503,7 +503,7 @@ async fn members_of_the_commit_info() {
     let with = |pending| PreparedCommit { pending, ..append("x") };
     let own = append("x").pending;
     assert!(blind(with(own.clone())).await);
-    assert!(!blind(with(Pending { read: ReadSet::WholeTable, ..own.clone() })).await);
+    assert!(!blind(with(Pending { read: ReadSet::AllRows, ..own.clone() })).await);
     assert!(!blind(with(Pending { actions: Actions::of([remove]).unwrap(), ..own })).await);
 }
 

@@ -49,7 +49,7 @@ pub static DELETION_VECTOR_FIELDS: LazyLock<Fields> = LazyLock::new(|| {
 });
 
 /// The Arrow type of a map of strings with null values.
-pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
+pub static STRING_MAP: LazyLock<DataType> = LazyLock::new(|| {
     let entries =
         Fields::from(vec![Field::new("key", DataType::Utf8, false), Field::new("value", DataType::Utf8, true)]);
     DataType::Map(Arc::new(Field::new("key_value", DataType::Struct(entries), false)), false)
@@ -60,12 +60,12 @@ pub static TEXT_MAP: LazyLock<DataType> = LazyLock::new(|| {
 pub static ADD_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
     Arc::new(Schema::new(vec![
         Field::new("path", DataType::Utf8, false),
-        Field::new("partitionValues", TEXT_MAP.clone(), true),
+        Field::new("partitionValues", STRING_MAP.clone(), true),
         Field::new("size", DataType::Int64, true),
         Field::new("modificationTime", DataType::Int64, true),
         Field::new("dataChange", DataType::Boolean, true),
         Field::new("stats", DataType::Utf8, true),
-        Field::new("tags", TEXT_MAP.clone(), true),
+        Field::new("tags", STRING_MAP.clone(), true),
         Field::new("deletionVector", DataType::Struct(DELETION_VECTOR_FIELDS.clone()), true),
         Field::new("baseRowId", DataType::Int64, true),
         Field::new("defaultRowCommitVersion", DataType::Int64, true),
@@ -156,7 +156,7 @@ impl AddBatch {
     pub fn filter(&self, keep: BooleanBuffer) -> Result<Self> {
         let rows = filter_record_batch(&self.rows, &BooleanArray::new(keep, None))?;
         let are_few = rows.num_rows() < self.rows.num_rows() / 2;
-        Ok(Self { origin: self.origin, rows: if are_few { without_other_text(rows)? } else { rows } })
+        Ok(Self { origin: self.origin, rows: if are_few { without_other_strings(rows)? } else { rows } })
     }
 
     /// Several batches with the same columns as one, which has the origin of the first. `None` if there is no batch.
@@ -224,9 +224,9 @@ impl AddBatch {
     /// The partition values of the file at `row`.
     ///
     /// # Errors
-    /// `Corrupt` if they are no strings.
+    /// `Corrupt` if they are not strings.
     pub fn partition_values_at(&self, row: usize) -> Result<PartitionValues> {
-        self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| text_map_at(map, row))
+        self.partition_values().map_or_else(|| Ok(PartitionValues::new()), |map| string_map_at(map, row))
     }
 
     /// As [`AddBatch::add`], for a file that is added to the log again.
@@ -261,7 +261,7 @@ impl AddBatch {
             modification_time: number("modificationTime").unwrap_or_default(),
             data_change: data_change.is_some_and(|c| c.is_valid(row) && c.value(row)),
             stats: stats.filter(|stats| stats.is_valid(0)).map(|stats| stats.value(0).to_owned()),
-            tags: tags.map(|map| text_map_at(map, row)).transpose()?,
+            tags: tags.map(|map| string_map_at(map, row)).transpose()?,
             deletion_vector: self.deletion_vector(row)?,
             base_row_id: number("baseRowId"),
             default_row_commit_version: number("defaultRowCommitVersion"),
@@ -280,7 +280,7 @@ fn stats_strings(stats: &ArrayRef) -> Result<Option<StringArray>> {
 }
 
 /// The rows with copies of their statistics, if most of the text that the statistics refer to is not theirs.
-fn without_other_text(rows: RecordBatch) -> Result<RecordBatch> {
+fn without_other_strings(rows: RecordBatch) -> Result<RecordBatch> {
     let copied = |column: &ArrayRef| {
         let stats = column.as_binary_view_opt()?;
         let text: usize = stats.data_buffers().iter().map(|buffer| buffer.len()).sum();
@@ -341,31 +341,31 @@ fn same_layout(found: &DataType, expected: &DataType) -> bool {
 /// The entries of a map of strings, in whatever layout, at `row`.
 ///
 /// # Errors
-/// `Corrupt` if they are no strings.
-pub fn text_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
+/// `Corrupt` if they are not strings.
+pub fn string_map_at(map: &MapArray, row: usize) -> Result<PartitionValues> {
     if map.is_null(row) {
         return Ok(PartitionValues::new());
     }
     let entries = map.value(row);
-    let (keys, values) = (plain_texts(entries.column(0))?, plain_texts(entries.column(1))?);
+    let (keys, values) = (plain_strings(entries.column(0))?, plain_strings(entries.column(1))?);
     let entries = keys.iter().zip(values.iter());
     Ok(entries.filter_map(|(key, value)| Some((key?.to_owned(), value.map(str::to_owned)))).collect())
 }
 
 /// Strings in the layout that they have in actions read from JSON. Some writers do not mark strings as such in Parquet.
-pub(super) fn plain_texts(column: &ArrayRef) -> Result<StringArray> {
+pub(super) fn plain_strings(column: &ArrayRef) -> Result<StringArray> {
     use DataType as D;
-    let no_texts =
+    let not_strings =
         || Error::corrupt(format!("a column of strings has the type {}", table_type_name(column.data_type())));
     let texts = match column.data_type() {
         D::Utf8 => column.clone(),
         D::LargeUtf8 | D::Utf8View | D::Binary | D::LargeBinary | D::BinaryView | D::Null => {
             let strictly = CastOptions { safe: false, ..CastOptions::default() };
-            cast_with_options(column, &D::Utf8, &strictly).map_err(|e| no_texts().caused_by(e))?
+            cast_with_options(column, &D::Utf8, &strictly).map_err(|e| not_strings().caused_by(e))?
         }
-        _ => return Err(no_texts()),
+        _ => return Err(not_strings()),
     };
-    texts.as_string_opt().cloned().ok_or_else(no_texts)
+    texts.as_string_opt().cloned().ok_or_else(not_strings)
 }
 
 fn descriptor(column: &StructArray, row: usize) -> Result<Option<DeletionVectorDescriptor>> {

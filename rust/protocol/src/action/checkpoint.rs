@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct Sidecar {
     /// File name, or an absolute URI.
-    #[serde(deserialize_with = "super::loose::text")]
+    #[serde(deserialize_with = "super::loose::string")]
     pub path: String,
     /// Bytes.
     #[serde(deserialize_with = "super::loose::needed")]

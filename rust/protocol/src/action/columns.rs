@@ -12,7 +12,7 @@ use arrow_buffer::{Buffer, NullBufferBuilder};
 use arrow_schema::{DataType, Field, FieldRef, Schema};
 use bytes::Bytes;
 
-use super::batch::{ADD_SCHEMA, DELETION_VECTOR_FIELDS, NO_ADDS, TEXT_MAP};
+use super::batch::{ADD_SCHEMA, DELETION_VECTOR_FIELDS, NO_ADDS, STRING_MAP};
 use super::file_line::{DeletionVectorLine, FileLine, Texts, place_in};
 use crate::error::{Error, Result};
 
@@ -23,9 +23,9 @@ static REMOVE_SCHEMA: LazyLock<Schema> = LazyLock::new(|| {
         Field::new("deletionTimestamp", DataType::Int64, true),
         Field::new("dataChange", DataType::Boolean, true),
         Field::new("extendedFileMetadata", DataType::Boolean, true),
-        Field::new("partitionValues", TEXT_MAP.clone(), true),
+        Field::new("partitionValues", STRING_MAP.clone(), true),
         Field::new("size", DataType::Int64, true),
-        Field::new("tags", TEXT_MAP.clone(), true),
+        Field::new("tags", STRING_MAP.clone(), true),
         Field::new("deletionVector", DataType::Struct(DELETION_VECTOR_FIELDS.clone()), true),
         Field::new("baseRowId", DataType::Int64, true),
         Field::new("defaultRowCommitVersion", DataType::Int64, true),
@@ -69,13 +69,13 @@ macro_rules! columns {
 }
 
 columns!(
-    StringBuilder: |room| Self::with_capacity(room, room * TEXT_BYTES),
+    StringBuilder: |room| Self::with_capacity(room, room * STRING_BYTES),
     Int64Builder: |room| Self::with_capacity(room),
     BooleanBuilder: |room| Self::with_capacity(room)
 );
 
 /// Bytes that are reserved for each string. Most strings are paths.
-const TEXT_BYTES: usize = 96;
+const STRING_BYTES: usize = 96;
 /// Most rows that room is reserved for; builders grow if there are more.
 const MAX_ROOM: usize = 8192;
 
@@ -124,15 +124,15 @@ impl<C: Column> Sparse<C> {
 #[derive(Default)]
 pub(super) struct AddBuilder {
     rows: usize,
-    /// The texts that the lines are in.
+    /// The strings that the lines are in.
     commits: Vec<Bytes>,
     path: Sparse<StringBuilder>,
-    partition_values: Sparse<TextMaps>,
+    partition_values: Sparse<StringMaps>,
     size: Sparse<Int64Builder>,
     modification_time: Sparse<Int64Builder>,
     data_change: Sparse<BooleanBuilder>,
-    stats: Sparse<QuotedTexts>,
-    tags: Sparse<TextMaps>,
+    stats: Sparse<QuotedStrings>,
+    tags: Sparse<StringMaps>,
     deletion_vector: Sparse<DeletionVectorBuilder>,
     base_row_id: Sparse<Int64Builder>,
     default_row_commit_version: Sparse<Int64Builder>,
@@ -165,15 +165,15 @@ impl AddBuilder {
     pub(super) fn append(&mut self, add: &FileLine<'_>) {
         self.rows += 1;
         self.path.append(Some(&add.path), |c, v| c.append_value(v));
-        self.partition_values.append(add.partition_values.as_ref(), TextMaps::append);
+        self.partition_values.append(add.partition_values.as_ref(), StringMaps::append);
         self.size.append(add.size, Int64Builder::append_value);
         self.modification_time.append(add.modification_time, Int64Builder::append_value);
         self.data_change.append(add.data_change, BooleanBuilder::append_value);
         match add.quoted_stats {
             Some(quoted) => self.stats.append(Some(quoted), |c, v| c.append(v, &self.commits)),
-            None => self.stats.append(add.stats.as_deref(), QuotedTexts::append_text),
+            None => self.stats.append(add.stats.as_deref(), QuotedStrings::append_string),
         }
-        self.tags.append(add.tags.as_ref(), TextMaps::append);
+        self.tags.append(add.tags.as_ref(), StringMaps::append);
         self.deletion_vector.append(add.deletion_vector.as_ref(), DeletionVectorBuilder::append);
         self.base_row_id.append(add.base_row_id, Int64Builder::append_value);
         self.default_row_commit_version.append(add.default_row_commit_version, Int64Builder::append_value);
@@ -211,9 +211,9 @@ pub(super) struct RemoveBuilder {
     deletion_timestamp: Sparse<Int64Builder>,
     data_change: Sparse<BooleanBuilder>,
     extended_file_metadata: Sparse<BooleanBuilder>,
-    partition_values: Sparse<TextMaps>,
+    partition_values: Sparse<StringMaps>,
     size: Sparse<Int64Builder>,
-    tags: Sparse<TextMaps>,
+    tags: Sparse<StringMaps>,
     deletion_vector: Sparse<DeletionVectorBuilder>,
     base_row_id: Sparse<Int64Builder>,
     default_row_commit_version: Sparse<Int64Builder>,
@@ -230,9 +230,9 @@ impl RemoveBuilder {
         self.deletion_timestamp.append(remove.deletion_timestamp, Int64Builder::append_value);
         self.data_change.append(remove.data_change, BooleanBuilder::append_value);
         self.extended_file_metadata.append(remove.extended_file_metadata, BooleanBuilder::append_value);
-        self.partition_values.append(remove.partition_values.as_ref(), TextMaps::append);
+        self.partition_values.append(remove.partition_values.as_ref(), StringMaps::append);
         self.size.append(remove.size, Int64Builder::append_value);
-        self.tags.append(remove.tags.as_ref(), TextMaps::append);
+        self.tags.append(remove.tags.as_ref(), StringMaps::append);
         self.deletion_vector.append(remove.deletion_vector.as_ref(), DeletionVectorBuilder::append);
         self.base_row_id.append(remove.base_row_id, Int64Builder::append_value);
         self.default_row_commit_version.append(remove.default_row_commit_version, Int64Builder::append_value);
@@ -271,14 +271,14 @@ fn batch<const N: usize>(schema: &Schema, columns: [Option<ArrayRef>; N]) -> Res
 
 /// Strings as JSON strings. Most of them are views into the text of the commits.
 #[derive(Default)]
-struct QuotedTexts {
+struct QuotedStrings {
     views: Vec<u128>,
     valid: Option<NullBufferBuilder>,
     /// Strings that are not views into a commit's text. It is the first of the buffers that the views refer to.
     printed: Vec<u8>,
 }
 
-impl QuotedTexts {
+impl QuotedStrings {
     /// Appends a JSON string that is in the text of the last commit.
     fn append(&mut self, quoted: &str, commits: &[Bytes]) {
         let place = commits.last().and_then(|commit| place_in(commit, quoted.as_bytes()));
@@ -289,7 +289,7 @@ impl QuotedTexts {
     }
 
     /// Appends a value that is not a JSON string yet.
-    fn append_text(&mut self, text: &str) {
+    fn append_string(&mut self, text: &str) {
         // Serialising a string cannot fail.
         self.print(&serde_json::to_vec(text).unwrap_or_default());
     }
@@ -316,7 +316,7 @@ impl QuotedTexts {
     }
 }
 
-impl Nulls for QuotedTexts {
+impl Nulls for QuotedStrings {
     fn empty(room: usize) -> Self {
         Self { views: Vec::with_capacity(room), ..Self::default() }
     }
@@ -327,9 +327,9 @@ impl Nulls for QuotedTexts {
     }
 }
 
-struct TextMaps(MapBuilder<StringBuilder, StringBuilder>);
+struct StringMaps(MapBuilder<StringBuilder, StringBuilder>);
 
-impl TextMaps {
+impl StringMaps {
     fn append(&mut self, texts: &Texts<'_>) {
         for (key, value) in &texts.0 {
             self.0.keys().append_value(key);
@@ -344,7 +344,7 @@ impl TextMaps {
     }
 }
 
-impl Nulls for TextMaps {
+impl Nulls for StringMaps {
     fn empty(room: usize) -> Self {
         let names = MapFieldNames { entry: "key_value".to_owned(), key: "key".to_owned(), value: "value".to_owned() };
         let texts = || StringBuilder::with_capacity(room, 0);
@@ -356,7 +356,7 @@ impl Nulls for TextMaps {
     }
 }
 
-impl Column for TextMaps {
+impl Column for StringMaps {
     fn finish(&mut self) -> Result<ArrayRef> {
         Ok(Arc::new(self.0.finish()))
     }

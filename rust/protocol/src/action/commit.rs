@@ -38,7 +38,7 @@ impl CommitInfo {
 #[serde(rename_all = "camelCase")]
 pub struct Txn {
     /// Unique id of the application.
-    #[serde(deserialize_with = "super::loose::text")]
+    #[serde(deserialize_with = "super::loose::string")]
     pub app_id: String,
     /// The application's own version.
     #[serde(deserialize_with = "super::loose::needed")]
@@ -53,10 +53,10 @@ pub struct Txn {
 #[serde(rename_all = "camelCase")]
 pub struct DomainMetadata {
     /// Name; `delta.` is reserved.
-    #[serde(deserialize_with = "super::loose::text")]
+    #[serde(deserialize_with = "super::loose::string")]
     pub domain: String,
     /// Text that only the domain's owner interprets.
-    #[serde(default, deserialize_with = "super::loose::text_or_empty")]
+    #[serde(default, deserialize_with = "super::loose::string_or_empty")]
     pub configuration: String,
     /// Whether the domain was removed.
     #[serde(default, deserialize_with = "super::loose::is_true")]

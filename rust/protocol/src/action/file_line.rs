@@ -69,7 +69,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Texts<'a> {
             type Value = Texts<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a map of texts")
+                f.write_str("a map of strings")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Texts<'de>, A::Error> {

@@ -1,7 +1,7 @@
 //! Actions as lines of JSON: reading a commit, writing one.
 //!
 //! A commit is read in one pass; of lines that the caller does not want only the first key is read. Unknown actions
-//! and members are ignored, and null means absent. A line that is no JSON object, or whose members have
+//! and members are ignored, and null means absent. A line that is not a JSON object, or whose members have
 //! impossible types, is [`Kind::Corrupt`](crate::error::Kind::Corrupt) with its number.
 //!
 //! Writing and reading back gives the same actions (`tests/rust/protocol/action.rs`).
@@ -199,7 +199,7 @@ pub(super) fn is_file_action(line: &[u8]) -> bool {
     [&b"{\"add\":{"[..], b"{\"remove\":{", b"{\"cdc\":{"].iter().any(|prefix| line.starts_with(prefix))
 }
 
-/// One line, borrowing its texts from the commit's bytes where they hold no escapes.
+/// One line, borrowing its strings from the commit's bytes where they hold no escapes.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Line<'a> {
@@ -279,36 +279,36 @@ fn only<T: PartialEq>(kept: &mut Option<T>, found: Option<T>) -> Option<()> {
     Some(())
 }
 
-/// Prints actions as the lines of a commit.
+/// Serialises actions as the lines of a commit.
 ///
 /// # Errors
-/// `Internal` if an action cannot be JSON, which the types rule out.
-pub fn print_commit(actions: &[Action]) -> Result<Vec<u8>> {
+/// `Internal` if an action cannot be serialised (cannot happen).
+pub fn serialize_commit(actions: &[Action]) -> Result<Vec<u8>> {
     let mut lines = Vec::new();
     for action in actions {
-        print_action(action, &mut lines)?;
+        serialize_action(action, &mut lines)?;
     }
     Ok(lines)
 }
 
-/// Appends one action as a line.
-pub fn print_action(action: &Action, lines: &mut Vec<u8>) -> Result<()> {
-    let broken = |e: serde_json::Error| Error::internal("an action cannot be printed as JSON").caused_by(e);
-    let printed = match action {
-        Action::CommitInfo(a) => print_named("commitInfo", &a.0, lines),
-        Action::Protocol(a) => print_named("protocol", a, lines),
-        Action::Metadata(a) => print_named("metaData", a, lines),
-        Action::Txn(a) => print_named("txn", a, lines),
-        Action::DomainMetadata(a) => print_named("domainMetadata", a, lines),
-        Action::Add(a) => print_named("add", a, lines),
-        Action::Remove(a) => print_named("remove", a, lines),
-        Action::Cdc(a) => print_named("cdc", a, lines),
+/// Serialises one action as the last line.
+pub fn serialize_action(action: &Action, lines: &mut Vec<u8>) -> Result<()> {
+    let broken = |e: serde_json::Error| Error::internal("an action cannot be serialised as JSON").caused_by(e);
+    let serialized = match action {
+        Action::CommitInfo(a) => serialize_named("commitInfo", &a.0, lines),
+        Action::Protocol(a) => serialize_named("protocol", a, lines),
+        Action::Metadata(a) => serialize_named("metaData", a, lines),
+        Action::Txn(a) => serialize_named("txn", a, lines),
+        Action::DomainMetadata(a) => serialize_named("domainMetadata", a, lines),
+        Action::Add(a) => serialize_named("add", a, lines),
+        Action::Remove(a) => serialize_named("remove", a, lines),
+        Action::Cdc(a) => serialize_named("cdc", a, lines),
     };
-    printed.map_err(broken)
+    serialized.map_err(broken)
 }
 
 /// The line of one action, straight from its members: there may be a million.
-fn print_named(name: &str, members: &impl Serialize, lines: &mut Vec<u8>) -> serde_json::Result<()> {
+fn serialize_named(name: &str, members: &impl Serialize, lines: &mut Vec<u8>) -> serde_json::Result<()> {
     lines.extend_from_slice(b"{\"");
     lines.extend_from_slice(name.as_bytes());
     lines.extend_from_slice(b"\":");

@@ -1,7 +1,7 @@
 //! Lines of JSON, compressed when there are many.
 //!
 //! A commit of a million files is hundreds of megabytes of text, several times that as structs, and a few dozen megabytes here:
-//! an action is printed once, when it is pushed, and full pieces of text are compressed. Text shorter than a piece stays
+//! an action is serialised once, when it is pushed, and full pieces of text are compressed. Text shorter than a piece stays
 //! plain bytes.
 //!
 //! Invariants: a piece ends with a line; the lines come out byte by byte as they went in
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::json::{is_file_action, lines, print_action};
+use super::json::{is_file_action, lines, serialize_action};
 use super::{Action, Add, Cdc, Remove};
 use crate::error::{Error, Result};
 
@@ -23,7 +23,7 @@ const PIECE: usize = 1024 * 1024;
 /// Level of the compression: on such lines the fastest level compresses as well as the next ones.
 const LEVEL: i32 = 1;
 
-/// Printed actions.
+/// Actions as lines of JSON.
 #[derive(Debug, Clone, Default)]
 pub struct Lines {
     pieces: Vec<Piece>,
@@ -44,13 +44,13 @@ impl Lines {
         Self::default()
     }
 
-    /// Lines that were printed elsewhere.
+    /// Lines that were serialised elsewhere.
     ///
     /// # Errors
     /// As [`Lines::push`].
-    pub fn of(printed: &[u8]) -> Result<Self> {
+    pub fn of(serialized: &[u8]) -> Result<Self> {
         let mut kept = Self::new();
-        lines(printed).filter(|line| !line.is_empty()).try_for_each(|line| kept.push_line(line))?;
+        lines(serialized).filter(|line| !line.is_empty()).try_for_each(|line| kept.push_line(line))?;
         Ok(kept)
     }
 
@@ -69,13 +69,13 @@ impl Lines {
         self.open.capacity() + self.pieces.iter().map(|piece| piece.packed.len()).sum::<usize>()
     }
 
-    /// Prints an action as the last line.
+    /// Serialises an action as the last line.
     ///
     /// # Errors
-    /// `Internal` if it cannot be printed or compressed, which the types and the memory rule out.
+    /// `Internal` if it cannot be serialised or compressed (cannot happen).
     pub fn push(&mut self, action: &Action) -> Result<()> {
         let before = self.open.len();
-        if let Err(e) = print_action(action, &mut self.open) {
+        if let Err(e) = serialize_action(action, &mut self.open) {
             self.open.truncate(before);
             return Err(e);
         }
@@ -155,20 +155,20 @@ impl Lines {
         visit_all(&self.open)
     }
 
-    /// The lines that are no file actions.
+    /// The lines of non-file actions.
     ///
     /// # Errors
     /// As [`Lines::each`].
-    pub fn others(&self) -> Result<Vec<u8>> {
-        let mut others = Vec::new();
+    pub fn non_file_lines(&self) -> Result<Vec<u8>> {
+        let mut non_file_lines = Vec::new();
         self.each(|line| {
             if !is_file_action(line) {
-                others.extend_from_slice(line);
-                others.push(b'\n');
+                non_file_lines.extend_from_slice(line);
+                non_file_lines.push(b'\n');
             }
             Ok(())
         })?;
-        Ok(others)
+        Ok(non_file_lines)
     }
 }
 
@@ -182,7 +182,7 @@ impl Piece {
 /// The file action in a line of [`Lines`], if it is one.
 ///
 /// # Errors
-/// `Internal` if it is none that was printed by [`print_action`].
+/// `Internal` if it is not a line of [`serialize_action`].
 pub fn file_action_of(line: &[u8]) -> Result<Option<Action>> {
     #[derive(Deserialize)]
     struct Members {
@@ -193,7 +193,7 @@ pub fn file_action_of(line: &[u8]) -> Result<Option<Action>> {
     if !is_file_action(line) {
         return Ok(None);
     }
-    let unreadable = |e| Error::internal("a printed action cannot be read back").caused_by(e);
+    let unreadable = |e| Error::internal("a serialised action cannot be parsed").caused_by(e);
     let members: Members = serde_json::from_slice(line).map_err(unreadable)?;
     let (add, remove, cdc) =
         (members.add.map(Action::Add), members.remove.map(Action::Remove), members.cdc.map(Action::Cdc));

@@ -48,27 +48,27 @@ pub(super) fn is_true<'de, D: Deserializer<'de>>(deserializer: D) -> Result<bool
 }
 
 /// Text.
-pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+pub(super) fn string<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     Text::deserialize(deserializer).map(|text| text.0.into_owned())
 }
 
 /// Text, or null.
-pub(super) fn text_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+pub(super) fn string_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(Option::<Text<'de>>::deserialize(deserializer)?.map(|text| text.0.into_owned()))
 }
 
 /// Text, where null is empty.
-pub(super) fn text_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
-    text_or_null(deserializer).map(Option::unwrap_or_default)
+pub(super) fn string_or_empty<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    string_or_null(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Strings, where null is none; nulls among them are left out.
-pub(super) fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
-    texts_or_null(deserializer).map(Option::unwrap_or_default)
+pub(super) fn strings<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    strings_or_null(deserializer).map(Option::unwrap_or_default)
 }
 
 /// Strings, or null; nulls among them are left out.
-pub(super) fn texts_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
+pub(super) fn strings_or_null<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
     let texts = Option::<Vec<Option<Text<'de>>>>::deserialize(deserializer)?;
     Ok(texts.map(|texts| texts.into_iter().flatten().map(|text| text.0.into_owned()).collect()))
 }
@@ -94,7 +94,7 @@ pub(super) fn whole_in(value: &Value) -> Option<i64> {
 fn cut(value: f64) -> Option<i64> {
     /// The first double beyond the type.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
-    // The conversion cuts off the fraction and no more, as was just made sure. The least integer itself is no double here:
+    // The conversion cuts off the fraction and no more, as was just made sure. The least integer itself is not a double here:
     // one below it would be rounded to it.
     (-BEYOND < value && value < BEYOND).then_some(value as i64)
 }
@@ -187,12 +187,12 @@ pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyText;
-        impl<'de> Visitor<'de> for AnyText {
+        struct AnyString;
+        impl<'de> Visitor<'de> for AnyString {
             type Value = Text<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text")
+                f.write_str("a string")
             }
             fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
                 Ok(Text(Cow::Borrowed(text)))
@@ -213,7 +213,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
                 Ok(Text(Cow::Owned(Value::from(value).to_string())))
             }
         }
-        deserializer.deserialize_any(AnyText)
+        deserializer.deserialize_any(AnyString)
     }
 }
 
@@ -224,8 +224,8 @@ pub(super) fn or_default<'de, D: Deserializer<'de>, T: Default + Deserialize<'de
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// A map of texts; numbers and booleans that foreign writers leave unquoted become their text, nulls are left out.
-pub(super) fn text_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
+/// A map of strings; numbers and booleans that foreign writers leave unquoted become their text, nulls are left out.
+pub(super) fn string_map<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, String>, D::Error> {
     let map = Option::<BTreeMap<String, Value>>::deserialize(deserializer)?.unwrap_or_default();
     let text = |value: Value| match value {
         Value::Null => None,

@@ -14,29 +14,29 @@ use crate::schema::TableSchema;
 #[serde(rename_all = "camelCase")]
 pub struct Metadata {
     /// Unique id of the table, a GUID.
-    #[serde(deserialize_with = "super::loose::text")]
+    #[serde(deserialize_with = "super::loose::string")]
     pub id: String,
     /// Name for people.
-    #[serde(default, deserialize_with = "super::loose::text_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::string_or_null", skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Description for people.
-    #[serde(default, deserialize_with = "super::loose::text_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::string_or_null", skip_serializing_if = "Option::is_none")]
     pub description: Option<String>,
     /// Encoding of the data files, always Parquet.
     #[serde(default, deserialize_with = "super::loose::or_default")]
     pub format: Format,
     /// The schema as JSON text. Some pipelines first commit metadata without one, or with null; such a
     /// table cannot be read before another takes its place.
-    #[serde(default, deserialize_with = "super::loose::text_or_empty")]
+    #[serde(default, deserialize_with = "super::loose::string_or_empty")]
     pub schema_string: String,
     /// Names of the partition columns, in order.
-    #[serde(default, deserialize_with = "super::loose::texts")]
+    #[serde(default, deserialize_with = "super::loose::strings")]
     pub partition_columns: Vec<String>,
     /// Milliseconds since the epoch when the table was created.
     #[serde(default, deserialize_with = "super::loose::whole", skip_serializing_if = "Option::is_none")]
     pub created_time: Option<i64>,
     /// Table properties.
-    #[serde(default, deserialize_with = "super::loose::text_map")]
+    #[serde(default, deserialize_with = "super::loose::string_map")]
     pub configuration: BTreeMap<String, String>,
 }
 
@@ -44,10 +44,10 @@ pub struct Metadata {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Format {
     /// `parquet`
-    #[serde(default = "parquet", deserialize_with = "super::loose::text")]
+    #[serde(default = "parquet", deserialize_with = "super::loose::string")]
     pub provider: String,
     /// Always empty in practice.
-    #[serde(default, deserialize_with = "super::loose::text_map")]
+    #[serde(default, deserialize_with = "super::loose::string_map")]
     pub options: BTreeMap<String, String>,
 }
 

@@ -15,9 +15,9 @@ pub struct Protocol {
     #[serde(deserialize_with = "super::loose::needed32")]
     pub min_writer_version: i32,
     /// Features a reader must have; present exactly when the reader version is 3.
-    #[serde(default, deserialize_with = "super::loose::texts_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::strings_or_null", skip_serializing_if = "Option::is_none")]
     pub reader_features: Option<Vec<String>>,
     /// Features a writer must have; present exactly when the writer version is 7.
-    #[serde(default, deserialize_with = "super::loose::texts_or_null", skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "super::loose::strings_or_null", skip_serializing_if = "Option::is_none")]
     pub writer_features: Option<Vec<String>>,
 }

@@ -1,4 +1,4 @@
-//! The few actions of a checkpoint that are not files, from columns to structs.
+//! The non-file actions of a checkpoint, from columns to structs.
 //!
 //! A missing column counts as null, and so does a single value of an unexpected type. A null where the action needs a value
 //! is [`Kind::Corrupt`](crate::error::Kind::Corrupt), and so is a list or map that does not hold strings, in any layout:
@@ -14,13 +14,13 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StructArray};
 use arrow_cast::cast;
 use arrow_schema::DataType;
 
-use super::batch::{plain_texts, text_map_at};
+use super::batch::{plain_strings, string_map_at};
 use super::{CheckpointMetadata, DomainMetadata, Format, Metadata, PartitionValues, Protocol, Sidecar, Txn};
 use crate::error::{Error, Result};
 
-/// What a checkpoint says beside its files.
+/// The non-file actions of a checkpoint.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct StateActions {
+pub struct NonFileActions {
     /// Which clients may read and write.
     pub protocol: Option<Protocol>,
     /// Identity, schema, partitioning, properties.
@@ -35,8 +35,8 @@ pub struct StateActions {
     pub checkpoint_metadata: Option<CheckpointMetadata>,
 }
 
-impl StateActions {
-    /// The names of the columns that [`StateActions::take`] reads, each with a member that is never null in its action.
+impl NonFileActions {
+    /// The names of the columns that [`NonFileActions::take`] reads, each with a member that is never null in its action.
     pub const COLUMNS: [(&'static str, &'static str); 6] = [
         ("protocol", "minReaderVersion"),
         ("metaData", "id"),
@@ -52,42 +52,45 @@ impl StateActions {
             self.protocol = Some(Protocol {
                 min_reader_version: row.need(row.int32("minReaderVersion"), "minReaderVersion")?,
                 min_writer_version: row.need(row.int32("minWriterVersion"), "minWriterVersion")?,
-                reader_features: row.texts("readerFeatures")?,
-                writer_features: row.texts("writerFeatures")?,
+                reader_features: row.strings("readerFeatures")?,
+                writer_features: row.strings("writerFeatures")?,
             });
         }
         for row in Members::of(rows, "metaData", "id") {
             self.metadata = Some(Metadata {
-                id: row.need(row.text("id"), "id")?,
-                name: row.text("name"),
-                description: row.text("description"),
+                id: row.need(row.string("id"), "id")?,
+                name: row.string("name"),
+                description: row.string("description"),
                 format: Format {
-                    provider: row.nested("format").and_then(|f| f.text("provider")).unwrap_or_else(|| "parquet".into()),
-                    options: row.nested("format").map_or_else(|| Ok(BTreeMap::new()), |f| f.text_map("options"))?,
+                    provider: row
+                        .nested("format")
+                        .and_then(|f| f.string("provider"))
+                        .unwrap_or_else(|| "parquet".into()),
+                    options: row.nested("format").map_or_else(|| Ok(BTreeMap::new()), |f| f.string_map("options"))?,
                 },
-                schema_string: row.text("schemaString").unwrap_or_default(),
-                partition_columns: row.texts("partitionColumns")?.unwrap_or_default(),
+                schema_string: row.string("schemaString").unwrap_or_default(),
+                partition_columns: row.strings("partitionColumns")?.unwrap_or_default(),
                 created_time: row.int64("createdTime"),
-                configuration: row.text_map("configuration")?,
+                configuration: row.string_map("configuration")?,
             });
         }
         for row in Members::of(rows, "txn", "appId") {
             self.txns.push(Txn {
-                app_id: row.need(row.text("appId"), "appId")?,
+                app_id: row.need(row.string("appId"), "appId")?,
                 version: row.need(row.int64("version"), "version")?,
                 last_updated: row.int64("lastUpdated"),
             });
         }
         for row in Members::of(rows, "domainMetadata", "domain") {
             self.domains.push(DomainMetadata {
-                domain: row.need(row.text("domain"), "domain")?,
-                configuration: row.text("configuration").unwrap_or_default(),
+                domain: row.need(row.string("domain"), "domain")?,
+                configuration: row.string("configuration").unwrap_or_default(),
                 removed: row.boolean("removed").unwrap_or(false),
             });
         }
         for row in Members::of(rows, "sidecar", "path") {
             self.sidecars.push(Sidecar {
-                path: row.need(row.text("path"), "path")?,
+                path: row.need(row.string("path"), "path")?,
                 size_in_bytes: row.need(row.int64("sizeInBytes"), "sizeInBytes")?,
                 modification_time: row.int64("modificationTime").unwrap_or_default(),
                 tags: row.map("tags")?,
@@ -128,7 +131,7 @@ impl<'a> Members<'a> {
         self.columns.column_by_name(name).filter(|c| c.is_valid(self.row) && *c.data_type() != DataType::Null)
     }
 
-    fn text(&self, name: &str) -> Option<String> {
+    fn string(&self, name: &str) -> Option<String> {
         let value = cast(&self.column(name)?.slice(self.row, 1), &DataType::Utf8).ok()?;
         value.as_string_opt::<i32>().filter(|v| v.is_valid(0)).map(|v| v.value(0).to_owned())
     }
@@ -147,26 +150,26 @@ impl<'a> Members<'a> {
         value.as_primitive_opt::<Int64Type>().filter(|v| v.is_valid(0)).map(|v| v.value(0))
     }
 
-    fn texts(&self, name: &str) -> Result<Option<Vec<String>>> {
+    fn strings(&self, name: &str) -> Result<Option<Vec<String>>> {
         let Some(column) = self.column(name) else { return Ok(None) };
-        let list = column.as_list_opt::<i32>().ok_or_else(|| self.not_texts(name))?.value(self.row);
-        let texts = plain_texts(&list).map_err(|e| self.not_texts(name).caused_by(e))?;
+        let list = column.as_list_opt::<i32>().ok_or_else(|| self.not_strings(name))?.value(self.row);
+        let texts = plain_strings(&list).map_err(|e| self.not_strings(name).caused_by(e))?;
         Ok(Some(texts.iter().flatten().map(str::to_owned).collect()))
     }
 
     fn map(&self, name: &str) -> Result<Option<PartitionValues>> {
         let Some(column) = self.column(name) else { return Ok(None) };
-        let map = column.as_map_opt().ok_or_else(|| self.not_texts(name))?;
-        text_map_at(map, self.row).map(Some).map_err(|e| self.not_texts(name).caused_by(e))
+        let map = column.as_map_opt().ok_or_else(|| self.not_strings(name))?;
+        string_map_at(map, self.row).map(Some).map_err(|e| self.not_strings(name).caused_by(e))
     }
 
     /// A map without its nulls.
-    fn text_map(&self, name: &str) -> Result<BTreeMap<String, String>> {
+    fn string_map(&self, name: &str) -> Result<BTreeMap<String, String>> {
         let map = self.map(name)?.unwrap_or_default();
         Ok(map.into_iter().filter_map(|(key, value)| Some((key, value?))).collect())
     }
 
-    fn not_texts(&self, name: &str) -> Error {
+    fn not_strings(&self, name: &str) -> Error {
         Error::corrupt(format!("`{}.{name}` in the checkpoint does not have strings", self.action))
     }
 

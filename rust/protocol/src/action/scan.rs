@@ -2,7 +2,7 @@
 //!
 //! Most of a log is `add` and `remove` lines of one form. They are scanned once, and members are borrowed from the line; only
 //! strings with escapes are copied, and statistics, the longest member by far, not even then. Anything unusual
-//! (another first key, a member twice, a number that is no plain integer, a broken escape) is left to the full parser,
+//! (another first key, a member twice, a number that is not a plain integer, a broken escape) is left to the full parser,
 //! which accepts or explains it.
 //!
 //! Invariant: what is read here is what the full parser reads (`action::properties::both_parsers_agree`).

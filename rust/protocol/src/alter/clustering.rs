@@ -20,7 +20,7 @@ use crate::schema::{DataType, PrimitiveType, StructType, path};
 use crate::stats::collect::IndexedColumns;
 
 /// Most columns by which a table may be clustered, as in delta-spark.
-const MOST: usize = 4;
+const MAX_CLUSTERING_COLUMNS: usize = 4;
 
 /// The property that enables the feature.
 pub const CLUSTERING_FEATURE: &str = "delta.feature.clustering";
@@ -54,8 +54,11 @@ pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Requeste
 /// # Errors
 /// `Invalid`, naming the column, if it cannot be clustered by them.
 pub fn clustering_paths(schema: &StructType, metadata: &Metadata, columns: &[String]) -> Result<Vec<Vec<String>>> {
-    if columns.len() > MOST {
-        return Err(Error::invalid(format!("a table is clustered by at most {MOST} columns, not {}", columns.len())));
+    if columns.len() > MAX_CLUSTERING_COLUMNS {
+        return Err(Error::invalid(format!(
+            "a table is clustered by at most {MAX_CLUSTERING_COLUMNS} columns, not {}",
+            columns.len()
+        )));
     }
     if let (Some(partition), false) = (metadata.partition_columns.first(), columns.is_empty()) {
         return Err(Error::invalid(format!(

@@ -19,7 +19,7 @@ fn with_schema(
     parameters: Vec<(&str, Value)>,
 ) -> RequestedChange {
     let mut metadata = before.metadata.clone();
-    metadata.schema_string = schema_json::print(schema);
+    metadata.schema_string = schema_json::to_json(schema);
     let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     RequestedChange { metadata, properties: Default::default(), clustering: None, operation, parameters }
 }

@@ -7,7 +7,7 @@
 //!
 //! PROTOCOL.md: "Change Metadata", "Column Mapping", "In-Commit Timestamps".
 
-use super::PROTECTION;
+use super::CHECKPOINT_PROTECTION_VERSION;
 use super::restore::{keep, keep_largest_id, keep_times};
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
@@ -26,7 +26,7 @@ pub fn copied(
     id: String,
 ) -> Result<(Option<Protocol>, Metadata)> {
     let mut metadata = Metadata { id, name: None, description: None, ..source.1.clone() };
-    metadata.configuration.remove(PROTECTION);
+    metadata.configuration.remove(CHECKPOINT_PROTECTION_VERSION);
     let protocol = match target {
         None => {
             keep_times(&Metadata { configuration: Default::default(), ..metadata.clone() }, &mut metadata)?;
@@ -50,7 +50,7 @@ pub fn copied(
                 ..metadata
             };
             keep_largest_id(there, &mut metadata)?;
-            keep(there, &mut metadata, PROTECTION);
+            keep(there, &mut metadata, CHECKPOINT_PROTECTION_VERSION);
             keep_times(there, &mut metadata)?;
             feature::merged(protocol, source.0)
         }

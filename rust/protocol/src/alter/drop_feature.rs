@@ -21,7 +21,7 @@ use crate::schema::widen::TYPE_CHANGES;
 use crate::schema::{StructField, StructType, json as schema_json};
 
 /// The property that says before which version checkpoints are protected.
-pub const PROTECTION: &str = "delta.requireCheckpointProtectionBeforeVersion";
+pub const CHECKPOINT_PROTECTION_VERSION: &str = "delta.requireCheckpointProtectionBeforeVersion";
 
 /// A feature that can be dropped.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,7 @@ pub fn disabled(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> 
         _ => (*schema).clone(),
     };
     if stripped != *schema {
-        after.schema_string = schema_json::print(&stripped);
+        after.schema_string = schema_json::to_json(&stripped);
     }
     Ok(after)
 }
@@ -122,7 +122,7 @@ pub fn without_feature(before: Before<'_>, name: &str, guards: bool) -> Result<A
     let mut protocol = feature::without(before.protocol, name);
     if guards {
         protocol = feature::with_listed(&protocol, "checkpointProtection");
-        metadata.configuration.insert(PROTECTION.to_owned(), before.version.to_string());
+        metadata.configuration.insert(CHECKPOINT_PROTECTION_VERSION.to_owned(), before.version.to_string());
     }
     let parameters = [("featureName", json!(name)), ("truncateHistory", json!(false))];
     Ok(Altered {

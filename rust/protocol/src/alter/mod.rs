@@ -25,7 +25,7 @@ mod step;
 pub use clustering::{CLUSTERING_FEATURE, clustering_paths};
 pub use copied::copied;
 pub use drop_feature::{
-    Droppable, PROTECTION, disabled, find_droppable, renamed_column, widened_column, without_feature,
+    CHECKPOINT_PROTECTION_VERSION, Droppable, disabled, find_droppable, renamed_column, widened_column, without_feature,
 };
 pub use properties::constraint_key;
 pub use restore::restored;

@@ -139,7 +139,7 @@ pub(super) fn set_all(before: Before<'_>, change: &MetadataChange) -> Result<Req
         if Properties::of(before.metadata).column_mapping_mode()? != ColumnMapping::None {
             refuse_ambiguous(before, &old_schema, &schema)?;
         }
-        metadata.schema_string = schema_json::print(&schema);
+        metadata.schema_string = schema_json::to_json(&schema);
     }
     unset_in(&mut metadata, &change.unset)?;
     set_in(&mut metadata, &change.properties)?;

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::PROTECTION;
+use super::CHECKPOINT_PROTECTION_VERSION;
 use crate::action::{Metadata, Protocol};
 use crate::error::{Error, Result};
 use crate::feature;
@@ -52,7 +52,7 @@ pub fn restored(
     keep_identities(newest.1, &mut metadata)?;
     keep_largest_id(newest.1, &mut metadata)?;
     if after.contains(PROTECTING) {
-        keep(newest.1, &mut metadata, PROTECTION);
+        keep(newest.1, &mut metadata, CHECKPOINT_PROTECTION_VERSION);
     }
     if after.contains("inCommitTimestamp") {
         keep_times(newest.1, &mut metadata)?;
@@ -108,7 +108,7 @@ fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     let given: BTreeMap<String, i64> = schema.fields.iter().filter_map(by_name).collect();
     let counted: StructType = with_watermarks(&schema, &given)?;
     if counted.fields != schema.fields {
-        metadata.schema_string = json::print(&counted);
+        metadata.schema_string = json::to_json(&counted);
     }
     Ok(())
 }

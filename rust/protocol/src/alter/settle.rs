@@ -51,7 +51,7 @@ pub(super) fn settle(
     }
     differences.iter().try_for_each(|difference| refuse_mentioned(before.metadata, &old_schema, difference))?;
     refuse_clustered(before, &schema)?;
-    metadata.schema_string = json::print(&schema);
+    metadata.schema_string = json::to_json(&schema);
     validation::check_change(before.metadata, &metadata)?;
     check_char_lengths(&old_schema, &schema, mapping.match_by())?;
     let supported = feature::supported(before.protocol);
@@ -61,7 +61,7 @@ pub(super) fn settle(
     // An unchanged schema keeps its text, as another client may have written it.
     metadata.schema_string = match schema == *old_schema {
         true => before.metadata.schema_string.clone(),
-        false => json::print(&schema),
+        false => json::to_json(&schema),
     };
     let protocol = feature::upgraded(before.protocol, (&old_schema, &schema), &properties)?;
     Ok(Altered { metadata, protocol, clustering, operation, parameters })

@@ -1,5 +1,5 @@
-//! The actions of a commit. Those that are not of files are structs. File actions, of which there may be millions, are printed
-//! lines, with the facts that the checks need.
+//! The actions of a commit. Non-file actions are structs. File actions, of which there may be millions, are lines of JSON, with
+//! the facts that the checks need.
 //!
 //! PROTOCOL.md: "Actions".
 
@@ -7,16 +7,16 @@ use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, DeletionVectorDescriptor};
 use crate::error::{Error, Result};
 use crate::log::increment::FileSizes;
-use crate::replay::canonical_path;
-use crate::replay::paths::{Fingerprints, PathMap};
+use crate::replay::logical::LogicalFiles;
+use crate::replay::paths::PathMap;
 
 /// The actions of a commit without its commit info, as prepared.
 #[derive(Debug, Clone, Default)]
 pub struct Actions {
-    others: Vec<Action>,
+    non_file_actions: Vec<Action>,
     files: Lines,
-    added: LogicalFiles,
-    removed: LogicalFiles,
+    added: FilesByPath,
+    removed: FilesByPath,
     /// The sums and counts of the files that checksums need.
     sizes: FileSizes,
     changes_data: bool,
@@ -24,36 +24,35 @@ pub struct Actions {
     /// Whether the added files are in the table already.
     is_re_add: bool,
     /// The first file that is added, or removed, twice.
-    twice: Option<String>,
+    duplicate: Option<String>,
 }
 
-/// Files with their deletion vectors.
+/// Logical files that can be looked up by path.
 #[derive(Debug, Clone, Default)]
-struct LogicalFiles {
-    files: Fingerprints,
+struct FilesByPath {
+    files: LogicalFiles,
     /// Vectors of the files that have one. A file without one is identified by its path alone.
     vectors: PathMap<DeletionVectorDescriptor>,
 }
 
-/// A file of a commit, by its path.
+/// The deletion vector with which a file of a commit is named.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LogicalFile<'a> {
-    /// Its deletion vector, if it has one.
+pub struct FileVector<'a> {
+    /// The deletion vector, if the file has one.
     pub vector: Option<&'a DeletionVectorDescriptor>,
 }
 
-impl LogicalFiles {
+impl FilesByPath {
     fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
         if let Some(vector) = vector {
             self.vectors.insert(path, vector.clone());
         }
-        self.files.insert(&(canonical_path(path).as_ref(), vector.map(DeletionVectorDescriptor::unique_id)))
+        self.files.insert(path, vector)
     }
 
-    fn get(&self, path: &str) -> Option<LogicalFile<'_>> {
+    fn get(&self, path: &str) -> Option<FileVector<'_>> {
         let vector = self.vectors.get(path);
-        let is_whole = || self.files.contains(&(canonical_path(path).as_ref(), None::<String>));
-        (vector.is_some() || is_whole()).then_some(LogicalFile { vector })
+        (vector.is_some() || self.files.contains(path, None)).then_some(FileVector { vector })
     }
 }
 
@@ -87,23 +86,23 @@ impl Actions {
     /// Adds an action.
     ///
     /// # Errors
-    /// `Internal` if it cannot be printed, which the types rule out.
+    /// `Internal` if it cannot be serialised (cannot happen).
     pub fn push(&mut self, action: Action) -> Result<()> {
         if let Action::Add(add) = &action {
             self.sizes.add(add);
         }
-        self.take(action)
+        self.record(action)
     }
 
     /// Adds a file that is in the table already and stays; only what the log says of it changes.
     ///
     /// # Errors
     /// As [`Actions::push`].
-    pub fn push_again(&mut self, add: Add) -> Result<()> {
-        self.take(Action::Add(Add { data_change: false, ..add }))
+    pub fn push_re_add(&mut self, add: Add) -> Result<()> {
+        self.record(Action::Add(Add { data_change: false, ..add }))
     }
 
-    fn take(&mut self, action: Action) -> Result<()> {
+    fn record(&mut self, action: Action) -> Result<()> {
         let is_new = match &action {
             Action::Add(add) => {
                 self.changes_data |= add.data_change;
@@ -119,12 +118,12 @@ impl Actions {
                 true
             }
             _ => {
-                self.others.push(action);
+                self.non_file_actions.push(action);
                 return Ok(());
             }
         };
-        if let (false, None, Action::Add(_) | Action::Remove(_)) = (is_new, &self.twice, &action) {
-            self.twice = path_of(&action).map(str::to_owned);
+        if let (false, None, Action::Add(_) | Action::Remove(_)) = (is_new, &self.duplicate, &action) {
+            self.duplicate = path_of(&action).map(str::to_owned);
         }
         self.files.push(&action)
     }
@@ -134,39 +133,39 @@ impl Actions {
     /// # Errors
     /// As [`Actions::push`].
     pub fn append(&mut self, other: Self) -> Result<()> {
-        let is_new = |own: &LogicalFiles, more: &LogicalFiles| own.files.is_disjoint(&more.files);
+        let is_new = |own: &FilesByPath, more: &FilesByPath| own.files.is_disjoint(&more.files);
         // The error names the first file that is in both.
         if !is_new(&self.added, &other.added) || !is_new(&self.removed, &other.removed) {
-            other.others.into_iter().try_for_each(|action| self.push(action))?;
+            other.non_file_actions.into_iter().try_for_each(|action| self.push(action))?;
             return other.files.each(|line| match file_action_of(line)? {
                 Some(action) => self.push(action),
                 None => Ok(()),
             });
         }
-        self.others.extend(other.others);
+        self.non_file_actions.extend(other.non_file_actions);
         self.files.append(other.files)?;
         for (own, more) in [(&mut self.added, other.added), (&mut self.removed, other.removed)] {
-            own.files.extend(more.files);
+            own.files.append(more.files);
             own.vectors.extend(more.vectors);
         }
         self.sizes.append(other.sizes);
         self.changes_data |= other.changes_data;
         self.has_cdc |= other.has_cdc;
-        self.twice = self.twice.take().or(other.twice);
+        self.duplicate = self.duplicate.take().or(other.duplicate);
         Ok(())
     }
 
     /// Whether there is no action.
     pub fn is_empty(&self) -> bool {
-        self.others.is_empty() && self.files.is_empty()
+        self.non_file_actions.is_empty() && self.files.is_empty()
     }
 
-    /// The actions that are not of files.
-    pub fn others(&self) -> &[Action] {
-        &self.others
+    /// The non-file actions.
+    pub fn non_file_actions(&self) -> &[Action] {
+        &self.non_file_actions
     }
 
-    /// The printed file actions.
+    /// The file actions as lines.
     pub fn files(&self) -> &Lines {
         &self.files
     }
@@ -187,7 +186,7 @@ impl Actions {
     }
 
     /// The removed file of this path.
-    pub fn removed_file(&self, path: &str) -> Option<LogicalFile<'_>> {
+    pub fn removed_file(&self, path: &str) -> Option<FileVector<'_>> {
         self.removed.get(path)
     }
 
@@ -197,7 +196,7 @@ impl Actions {
     }
 
     /// The added file of this path.
-    pub fn added_file(&self, path: &str) -> Option<LogicalFile<'_>> {
+    pub fn added_file(&self, path: &str) -> Option<FileVector<'_>> {
         self.added.get(path)
     }
 
@@ -221,20 +220,24 @@ impl Actions {
     /// # Errors
     /// `Invalid`, naming the file.
     pub fn check_duplicates(&self) -> Result<()> {
-        match &self.twice {
+        match &self.duplicate {
             Some(path) => Err(Error::invalid("the commit adds or removes this file twice").in_file(path)),
             None => Ok(()),
         }
     }
 
-    /// Removes file actions whose path `goes` selects.
+    /// Removes file actions whose path `should_remove` selects.
     ///
     /// # Errors
     /// As [`Actions::push`].
-    pub(super) fn leave_out(&mut self, goes: impl Fn(&str) -> bool) -> Result<()> {
-        let mut kept = Self { others: std::mem::take(&mut self.others), is_re_add: self.is_re_add, ..Self::default() };
+    pub(super) fn leave_out(&mut self, should_remove: impl Fn(&str) -> bool) -> Result<()> {
+        let mut kept = Self {
+            non_file_actions: std::mem::take(&mut self.non_file_actions),
+            is_re_add: self.is_re_add,
+            ..Self::default()
+        };
         self.files.each(|line| match file_action_of(line)? {
-            Some(action) if path_of(&action).is_some_and(&goes) => Ok(()),
+            Some(action) if path_of(&action).is_some_and(&should_remove) => Ok(()),
             Some(action) => kept.push(action),
             None => Ok(()),
         })?;

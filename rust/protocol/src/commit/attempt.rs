@@ -1,10 +1,9 @@
-//! Rebase: completes a prepared commit for one attempt, which has a version and the table state before it. Which
-//! winners a commit may follow is decided before, by [`conflict`](super::conflict).
+//! Attempt: completes a prepared commit for one version. Which winners a commit may follow is decided before, by
+//! [`conflict`](super::conflict).
 //!
-//! The actions of a [`Pending`] are the same in every attempt. While they are printed, [`Attempt`] adds what depends
-//! on the version:
-//! row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Values that an
-//! action has already stay: a file that was moved keeps its ids.
+//! The actions of a [`Pending`] are the same in every attempt. While they are serialised, [`Attempt`] adds what depends on
+//! the version: row ids above the high watermark, row commit versions, versions of type changes, the commit's time. Values that
+//! an action has already stay: a file that was moved keeps its ids.
 //!
 //! PROTOCOL.md: "Row Tracking", "In-Commit Timestamps", "Type Widening".
 
@@ -14,20 +13,29 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::pending::{Pending, ROW_TRACKING_DOMAIN, is_watermark};
-use crate::action::json::print_action;
+use crate::action::json::serialize_action;
 use crate::action::lines::{Lines, file_action_of};
 use crate::action::{Action, Add, CommitInfo, DomainMetadata, Metadata};
-use crate::alter::PROTECTION;
+use crate::alter::CHECKPOINT_PROTECTION_VERSION;
 use crate::error::{Error, Result};
 use crate::feature;
 use crate::property::Properties;
+
+/// A commit as its lines.
+#[derive(Debug, Clone)]
+pub struct SerializedCommit {
+    /// All lines.
+    pub lines: Lines,
+    /// The lines of non-file actions alone.
+    pub non_file_lines: Vec<u8>,
+}
 
 /// One attempt at a commit.
 #[derive(Debug, Clone)]
 pub struct Attempt {
     version: u64,
     /// The version that the first attempt made.
-    first: u64,
+    first_version: u64,
     /// The in-commit timestamp, if the table has them.
     pub in_commit_timestamp: Option<i64>,
     /// Whether this commit enables in-commit timestamps.
@@ -37,24 +45,26 @@ pub struct Attempt {
     /// The next row id to give out.
     next_row_id: i64,
     /// Whether this commit gives out any row id.
-    given: bool,
+    has_assigned_row_ids: bool,
 }
 
 impl Attempt {
-    /// The next attempt at `pending`, whose first was to make version `first`.
+    /// The next attempt at `pending`, whose first was to make version `first_version`.
     ///
     /// # Errors
     /// `Corrupt` if a property that it needs is malformed, `Internal` if there is neither a table nor one to create.
-    pub fn new(pending: &Pending, first: u64, now_ms: i64) -> Result<Self> {
+    pub fn new(pending: &Pending, first_version: u64, now_ms: i64) -> Result<Self> {
         let (Some(protocol), Some(metadata)) = (pending.protocol(), pending.metadata()) else {
-            return Err(Error::internal("a commit without table creates none either"));
+            return Err(Error::internal("neither a base version nor a new table"));
         };
         let supported = feature::supported(protocol);
-        let carries_time = |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
-        let has_time = supported.contains("inCommitTimestamp") && carries_time(metadata)?;
+        let has_in_commit_timestamps =
+            |metadata: &Metadata| Properties::of(metadata).is_true("delta.enableInCommitTimestamps");
+        let has_time = supported.contains("inCommitTimestamp") && has_in_commit_timestamps(metadata)?;
         let had_time = match &pending.state {
             Some(state) => {
-                feature::supported(&state.protocol).contains("inCommitTimestamp") && carries_time(&state.metadata)?
+                feature::supported(&state.protocol).contains("inCommitTimestamp")
+                    && has_in_commit_timestamps(&state.metadata)?
             }
             // A new table has them from its first version on, so that nothing is recorded.
             None => true,
@@ -62,32 +72,32 @@ impl Attempt {
         let before = pending.state.as_ref().and_then(|state| state.timestamp);
         let after = before.map_or(now_ms, |before| now_ms.max(before.saturating_add(1)));
         let suspended = Properties::of(metadata).is_true("delta.rowTrackingSuspended")?;
-        let given_before = pending.state.as_ref().and_then(|state| state.row_id_watermark);
+        let assigned_before = pending.state.as_ref().and_then(|state| state.row_id_watermark);
         let own = pending.own_watermark()?;
         Ok(Self {
             version: pending.version(),
-            first,
+            first_version,
             in_commit_timestamp: has_time.then_some(after),
             enables_timestamps: has_time && !had_time,
             tracks_rows: supported.contains("rowTracking") && !suspended,
-            next_row_id: given_before.max(own).unwrap_or(-1).saturating_add(1),
-            given: own.is_some(),
+            next_row_id: assigned_before.max(own).unwrap_or(-1).saturating_add(1),
+            has_assigned_row_ids: own.is_some(),
         })
     }
 
-    /// All that this attempt writes: the lines, and separately those that are not of files.
+    /// Serialises all actions of this attempt.
     ///
     /// # Errors
     /// As [`Attempt::action`].
-    pub fn print(&mut self, info: CommitInfo, pending: &Pending, now_ms: i64) -> Result<(Lines, Vec<u8>)> {
+    pub fn serialize(&mut self, info: CommitInfo, pending: &Pending, now_ms: i64) -> Result<SerializedCommit> {
         let actions = &pending.actions;
-        let mut others = Vec::new();
-        print_action(&Action::CommitInfo(self.commit_info(info)), &mut others)?;
+        let mut non_file_lines = Vec::new();
+        serialize_action(&Action::CommitInfo(self.commit_info(info)), &mut non_file_lines)?;
         // The row id high watermark comes last, since it includes the ids of this attempt.
-        for action in actions.others().iter().filter(|action| !is_watermark(action)) {
-            print_action(&*self.action(action)?, &mut others)?;
+        for action in actions.non_file_actions().iter().filter(|action| !is_watermark(action)) {
+            serialize_action(&*self.action(action)?, &mut non_file_lines)?;
         }
-        let mut lines = Lines::of(&others)?;
+        let mut lines = Lines::of(&non_file_lines)?;
         if self.tracks_rows {
             actions.files().each(|line| match file_action_of(line)? {
                 Some(add @ Action::Add(_)) => lines.push(&*self.action(&add)?),
@@ -101,11 +111,11 @@ impl Attempt {
             lines.push(&remove)?;
             lines.push(&*self.action(&add)?)?;
         }
-        if let Some(action) = self.closing() {
-            print_action(&action, &mut others)?;
+        if let Some(action) = self.row_tracking_domain() {
+            serialize_action(&action, &mut non_file_lines)?;
             lines.push(&action)?;
         }
-        Ok((lines, others))
+        Ok(SerializedCommit { lines, non_file_lines })
     }
 
     /// The commit info of this attempt, with the commit's time in it.
@@ -122,8 +132,8 @@ impl Attempt {
     /// `Invalid` if rows are tracked and a file does not say how many it has.
     pub fn action<'a>(&mut self, action: &'a Action) -> Result<Cow<'a, Action>> {
         Ok(match action {
-            Action::Add(add) if self.tracks_rows => Cow::Owned(Action::Add(self.tracked(add)?)),
-            Action::Metadata(metadata) => match self.dated(metadata)? {
+            Action::Add(add) if self.tracks_rows => Cow::Owned(Action::Add(self.with_row_ids(add)?)),
+            Action::Metadata(metadata) => match self.with_attempt_values(metadata)? {
                 Some(metadata) => Cow::Owned(Action::Metadata(metadata)),
                 None => Cow::Borrowed(action),
             },
@@ -131,8 +141,8 @@ impl Attempt {
         })
     }
 
-    /// The last action: the row id high watermark.
-    pub fn closing(&self) -> Option<Action> {
+    /// The last action of the commit: the row id high watermark.
+    pub fn row_tracking_domain(&self) -> Option<Action> {
         self.watermark().map(|id| {
             let configuration = json!({ "rowIdHighWaterMark": id }).to_string();
             Action::DomainMetadata(DomainMetadata {
@@ -143,22 +153,22 @@ impl Attempt {
         })
     }
 
-    /// The highest row id, if any was given out.
+    /// The highest row id, if any was has_assigned_row_ids out.
     pub fn watermark(&self) -> Option<i64> {
-        self.given.then(|| self.next_row_id.saturating_sub(1))
+        self.has_assigned_row_ids.then(|| self.next_row_id.saturating_sub(1))
     }
 
-    fn tracked(&mut self, add: &Add) -> Result<Add> {
+    fn with_row_ids(&mut self, add: &Add) -> Result<Add> {
         let mut add = add.clone();
         if add.base_row_id.is_none() {
             let rows = add.stats.as_deref().and_then(num_records).ok_or_else(|| {
-                Error::invalid("rows are tracked in this table, so the statistics must say how many rows the file has")
+                Error::invalid("row tracking is enabled, so numRecords is required in the statistics")
                     .in_file(&add.path)
             })?;
             add.base_row_id = Some(self.next_row_id);
-            let too_many = || Error::invalid("the table has assigned all row ids");
+            let too_many = || Error::invalid("the row id high watermark would exceed 64 bits");
             self.next_row_id = self.next_row_id.checked_add(rows).ok_or_else(too_many)?;
-            self.given = true;
+            self.has_assigned_row_ids = true;
         }
         if add.default_row_commit_version.is_none() {
             add.default_row_commit_version = i64::try_from(self.version).ok();
@@ -167,25 +177,27 @@ impl Attempt {
     }
 
     /// Metadata with the properties and versions that depend on the attempt, if there are any.
-    fn dated(&self, metadata: &Metadata) -> Result<Option<Metadata>> {
-        let mut dated = metadata.clone();
+    fn with_attempt_values(&self, metadata: &Metadata) -> Result<Option<Metadata>> {
+        let mut completed = metadata.clone();
         if let (true, Some(time)) = (self.enables_timestamps, self.in_commit_timestamp) {
-            let mut set = |key: &str, value: String| drop(dated.configuration.insert(key.to_owned(), value));
+            let mut set = |key: &str, value: String| drop(completed.configuration.insert(key.to_owned(), value));
             set("delta.inCommitTimestampEnablementVersion", self.version.to_string());
             set("delta.inCommitTimestampEnablementTimestamp", time.to_string());
         }
-        let is_own = |value: &String| value.trim().parse() == Ok(self.first);
-        if self.version != self.first && dated.configuration.get(PROTECTION).is_some_and(is_own) {
+        let is_own = |value: &String| value.trim().parse() == Ok(self.first_version);
+        if self.version != self.first_version
+            && completed.configuration.get(CHECKPOINT_PROTECTION_VERSION).is_some_and(is_own)
+        {
             // Only a checkpoint protection that this commit sets gets its version.
-            dated.configuration.insert(PROTECTION.to_owned(), self.version.to_string());
+            completed.configuration.insert(CHECKPOINT_PROTECTION_VERSION.to_owned(), self.version.to_string());
         }
-        if self.version != self.first && dated.schema_string.contains("delta.typeChanges") {
-            let corrupt = |e| Error::corrupt("the schema in the metadata is no JSON").caused_by(e);
-            let mut schema: Value = serde_json::from_str(&dated.schema_string).map_err(corrupt)?;
-            move_type_changes(&mut schema, self.first, self.version);
-            dated.schema_string = schema.to_string();
+        if self.version != self.first_version && completed.schema_string.contains("delta.typeChanges") {
+            let corrupt = |e| Error::corrupt("the schema in the metadata is not valid JSON").caused_by(e);
+            let mut schema: Value = serde_json::from_str(&completed.schema_string).map_err(corrupt)?;
+            move_type_changes(&mut schema, self.first_version, self.version);
+            completed.schema_string = schema.to_string();
         }
-        Ok((dated != *metadata).then_some(dated))
+        Ok((completed != *metadata).then_some(completed))
     }
 }
 

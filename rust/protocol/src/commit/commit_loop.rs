@@ -3,7 +3,7 @@
 //! Put the next version if it is absent. Created: done. Exists, or unknown: read the commits from there on. If one has
 //! our transaction id, it is ours. If there is none, put the same version again. Otherwise each winner is checked in order, the
 //! commit is rebased on it, and the version after the last one is put at once. [`LoopState`] decides which step comes next;
-//! this module prints, parses and checks.
+//! this module serialises, parses and checks.
 //!
 //! No I/O, clock or randomness: the driver does what [`CommitLoop::next`] says and reports the outcome. The driver of a table,
 //! the simulation and, of the states, the model check drive this one implementation.
@@ -14,9 +14,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::attempt::SerializedCommit;
 use super::conflict::{AddedRows, refuse};
 use super::marked::{MarkedFile, MovedRows, WinnerRows};
-use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, in_the_log_but, unknown_outcome};
+use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, committed_but_unreadable, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
 use crate::action::batch::Origin;
 use crate::action::json::{CommitActions, Wanted, parse_commit};
@@ -33,8 +34,8 @@ const CONCURRENT_READS: usize = 16;
 #[derive(Debug)]
 pub enum Step {
     /// Check whether the log was cleaned past `version`: then neither `base` nor `version` is there, and the log has later
-    /// versions. Answer with [`CommitLoop::base_checked`].
-    CheckBase {
+    /// versions. Answer with [`CommitLoop::base_checked_before_put`].
+    CheckBaseBeforePut {
         /// The version that the commit was prepared on.
         base: u64,
         /// The version after it.
@@ -44,7 +45,7 @@ pub enum Step {
     Put {
         /// The version to make.
         version: u64,
-        /// Its text.
+        /// The lines of the commit.
         lines: Lines,
     },
     /// Store deletion vectors, in one file. Answer with [`CommitLoop::vectors_stored`].
@@ -85,8 +86,8 @@ pub enum Step {
         version: u64,
     },
     /// Check whether the log was cleaned past `base` and then past `version`, which was put. Answer with
-    /// [`CommitLoop::base_verified`].
-    VerifyBase {
+    /// [`CommitLoop::base_checked_after_put`].
+    CheckBaseAfterPut {
         /// The version that the commit builds on.
         base: u64,
         /// The commit's version.
@@ -105,17 +106,17 @@ pub struct CommitLoop {
     state: LoopState<Error>,
     first: FirstAttempt,
     attempts: u32,
-    /// How many winners were checked.
-    judged: usize,
+    /// Number of winners that were checked.
+    winners_checked: usize,
     /// A winner that cannot be checked before files are read.
-    waiting: Option<Waiting>,
-    /// The text that was put last, or was found in the log, and separately its lines that are not of files.
-    written: Option<(Lines, Vec<u8>)>,
+    in_progress: Option<WinnerInProgress>,
+    /// The commit that was put last, or was found in the log.
+    written: Option<SerializedCommit>,
 }
 
 /// A winner, and what has to be read before it can be checked.
 #[derive(Debug)]
-struct Waiting {
+struct WinnerInProgress {
     winner: CommitActions,
     /// The deletion vectors that are still to be read.
     descriptors: Vec<DeletionVectorDescriptor>,
@@ -127,7 +128,7 @@ struct Waiting {
     rows: WinnerRows,
 }
 
-impl Waiting {
+impl WinnerInProgress {
     /// What has to be read next; `None` if everything was read.
     fn step(&self) -> Option<Step> {
         match (self.descriptors.is_empty(), &self.moved, &self.added) {
@@ -147,29 +148,29 @@ impl CommitLoop {
     pub fn new(prepared: PreparedCommit) -> Result<Self> {
         let first = prepared.first_attempt()?;
         let state = LoopState::new(first.version);
-        Ok(Self { prepared, state, first, attempts: 0, judged: 0, waiting: None, written: None })
+        Ok(Self { prepared, state, first, attempts: 0, winners_checked: 0, in_progress: None, written: None })
     }
 
     /// What has to be done next, at this time.
     pub fn next(&mut self, now_ms: i64) -> Step {
-        if let Some(step) = self.waiting.as_ref().and_then(Waiting::step) {
+        if let Some(step) = self.in_progress.as_ref().and_then(WinnerInProgress::step) {
             return step;
         }
         loop {
-            let old_base = self.prepared.old_base(now_ms);
-            match (self.state.step(), old_base) {
-                (NextStep::CheckBase, Some(base)) => {
-                    return Step::CheckBase { base, version: self.prepared.pending.version() };
+            let base_that_may_be_cleaned = self.prepared.base_that_may_be_cleaned(now_ms);
+            match (self.state.step(), base_that_may_be_cleaned) {
+                (NextStep::CheckBaseBeforePut, Some(base)) => {
+                    return Step::CheckBaseBeforePut { base, version: self.prepared.pending.version() };
                 }
-                (NextStep::VerifyBase(version), Some(base)) => return Step::VerifyBase { base, version },
+                (NextStep::CheckBaseAfterPut(version), Some(base)) => return Step::CheckBaseAfterPut { base, version },
                 // `base` is too young for log cleanup to delete it, so nothing has to be checked.
-                (NextStep::CheckBase, None) => self.state.base_checked(Ok(false)),
-                (NextStep::VerifyBase(_), None) => self.state.base_verified(Ok(false)),
+                (NextStep::CheckBaseBeforePut, None) => self.state.base_checked_before_put(Ok(false)),
+                (NextStep::CheckBaseAfterPut(_), None) => self.state.base_checked_after_put(Ok(false)),
                 (NextStep::Put(version), _) => {
                     if let Some(vectors) = self.prepared.pending.marked.unstored() {
                         return Step::StoreVectors { vectors };
                     }
-                    match self.print(now_ms) {
+                    match self.serialize_attempt(now_ms) {
                         Ok(lines) => return Step::Put { version, lines },
                         Err(error) => self.state.failed_before_put(error),
                     }
@@ -177,7 +178,7 @@ impl CommitLoop {
                 (NextStep::Wait, _) => return Step::Wait { attempts: self.attempts },
                 (NextStep::ReadFrom(version), _) => {
                     // As many at once as were checked already: usually few were missed, and many are not read one by one.
-                    return Step::ReadFrom { version, count: self.judged.clamp(1, CONCURRENT_READS) };
+                    return Step::ReadFrom { version, count: self.winners_checked.clamp(1, CONCURRENT_READS) };
                 }
                 (NextStep::MakeDurable(version), _) => return Step::MakeDurable { version },
                 (NextStep::Done { .. }, _) => return self.done(),
@@ -192,8 +193,8 @@ impl CommitLoop {
     }
 
     /// Whether the log was cleaned past the version that is to be put.
-    pub fn base_checked(&mut self, is_gone: Result<bool>) {
-        self.state.base_checked(is_gone);
+    pub fn base_checked_before_put(&mut self, is_gone: Result<bool>) {
+        self.state.base_checked_before_put(is_gone);
     }
 
     /// What became of the put.
@@ -214,7 +215,7 @@ impl CommitLoop {
     pub fn read(&mut self, commit: Result<Option<Bytes>>) -> bool {
         let NextStep::ReadFrom(version) = self.state.step() else { return false };
         let answer = match commit {
-            Ok(Some(lines)) => self.judge(version, &lines),
+            Ok(Some(lines)) => self.check_winner(version, &lines),
             Ok(None) => Some(ReadAnswer::Nothing),
             Err(error) => Some(ReadAnswer::Unreadable(error)),
         };
@@ -235,11 +236,11 @@ impl CommitLoop {
 
     /// The vectors that were to be read, in their order.
     pub fn vectors_read(&mut self, vectors: Result<Vec<DeletionVector>>) {
-        let Some(mut waiting) = self.waiting.take() else { return };
+        let Some(mut in_progress) = self.in_progress.take() else { return };
         let read = vectors.map(|vectors| {
-            let ids = waiting.descriptors.drain(..).map(|descriptor| descriptor.unique_id());
-            waiting.rows.vectors = ids.zip(vectors).collect();
-            waiting
+            let ids = in_progress.descriptors.drain(..).map(|descriptor| descriptor.unique_id());
+            in_progress.rows.vectors = ids.zip(vectors).collect();
+            in_progress
         });
         self.check_once_read(read);
     }
@@ -247,46 +248,47 @@ impl CommitLoop {
     /// The files with the rows that were to be found; `None` if not every row was found. If a file cannot be read, the removed
     /// file is a conflict, as in a table that does not track rows.
     pub fn moved_rows_found(&mut self, found: Result<Option<Vec<MarkedFile>>>) {
-        let Some(waiting) = self.waiting.take() else { return };
-        let lost = waiting.moved.as_ref().and_then(|moved| moved.from.first()).map(|file| file.add.path.clone());
+        let Some(in_progress) = self.in_progress.take() else { return };
+        let first_path =
+            in_progress.moved.as_ref().and_then(|moved| moved.from.first()).map(|file| file.add.path.clone());
         let found = found.map_err(|error| {
             if is_of_the_store(&error) {
                 return error;
             }
-            let detail = format!("such as {}", lost.unwrap_or_default());
+            let detail = format!("for example {}", first_path.unwrap_or_default());
             refuse(Conflict::ConcurrentDeleteDelete, &detail).caused_by(error)
         });
-        self.check_once_read(found.map(|found| Waiting {
+        self.check_once_read(found.map(|found| WinnerInProgress {
             moved: None,
-            rows: WinnerRows { moved: found.unwrap_or_default(), ..waiting.rows },
-            ..waiting
+            rows: WinnerRows { moved: found.unwrap_or_default(), ..in_progress.rows },
+            ..in_progress
         }));
     }
 
     /// The path of a file with a row that makes one of the predicates TRUE; `None` if there is none. If a file cannot be read, it
     /// counts as having such a row.
     pub fn added_rows_searched(&mut self, found: Result<Option<String>>) {
-        let Some(waiting) = self.waiting.take() else { return };
-        let first = waiting.added.as_ref().and_then(|added| added.files.first()).map(|file| file.path.clone());
-        let conflict = |path: String| refuse(Conflict::ConcurrentAppend, &format!("such as {path}"));
+        let Some(in_progress) = self.in_progress.take() else { return };
+        let first = in_progress.added.as_ref().and_then(|added| added.files.first()).map(|file| file.path.clone());
+        let conflict = |path: String| refuse(Conflict::ConcurrentAppend, &format!("for example {path}"));
         let searched = match found {
             Ok(None) => Ok(()),
             Ok(Some(path)) => Err(conflict(path)),
             Err(error) if is_of_the_store(&error) => Err(error),
             Err(error) => Err(conflict(first.unwrap_or_default()).caused_by(error)),
         };
-        self.check_once_read(searched.map(|()| Waiting {
+        self.check_once_read(searched.map(|()| WinnerInProgress {
             added: None,
-            rows: WinnerRows { no_added_row_matches: true, ..waiting.rows },
-            ..waiting
+            rows: WinnerRows { no_added_row_matches: true, ..in_progress.rows },
+            ..in_progress
         }));
     }
 
     /// Checks the winner, unless more has to be read.
-    fn check_once_read(&mut self, read: Result<Waiting>) {
+    fn check_once_read(&mut self, read: Result<WinnerInProgress>) {
         let NextStep::ReadFrom(version) = self.state.step() else { return };
         let answer = match read {
-            Ok(waiting) => self.check_or_wait(waiting, version),
+            Ok(in_progress) => self.check_or_wait(in_progress, version),
             // Whatever could be read, the version belongs to another writer.
             Err(error) => Some(ReadAnswer::Conflict(error.at_version(version))),
         };
@@ -296,18 +298,18 @@ impl CommitLoop {
     }
 
     /// How a winner affects this commit; `None` if more has to be read to decide it.
-    fn check_or_wait(&mut self, mut waiting: Waiting, version: u64) -> Option<ReadAnswer<Error>> {
-        if waiting.step().is_none() && !waiting.rows.no_added_row_matches {
-            match self.prepared.pending.added_rows(&waiting.winner, &waiting.rows) {
-                Ok(added) => waiting.added = added.map(Arc::new),
+    fn check_or_wait(&mut self, mut in_progress: WinnerInProgress, version: u64) -> Option<ReadAnswer<Error>> {
+        if in_progress.step().is_none() && !in_progress.rows.no_added_row_matches {
+            match self.prepared.pending.added_rows(&in_progress.winner, &in_progress.rows) {
+                Ok(added) => in_progress.added = added.map(Arc::new),
                 Err(error) => return Some(ReadAnswer::Conflict(error.at_version(version))),
             }
         }
-        if waiting.step().is_some() {
-            self.waiting = Some(waiting);
+        if in_progress.step().is_some() {
+            self.in_progress = Some(in_progress);
             return None;
         }
-        Some(self.follow(&waiting.winner, &waiting.rows, version))
+        Some(self.rebase_on(&in_progress.winner, &in_progress.rows, version))
     }
 
     /// Whether the version that was found is durable.
@@ -316,50 +318,52 @@ impl CommitLoop {
     }
 
     /// Whether the log was cleaned past the version that was put.
-    pub fn base_verified(&mut self, is_gone: Result<bool>) {
-        self.state.base_verified(is_gone);
+    pub fn base_checked_after_put(&mut self, is_gone: Result<bool>) {
+        self.state.base_checked_after_put(is_gone);
     }
 
-    fn print(&mut self, now_ms: i64) -> Result<Lines> {
+    fn serialize_attempt(&mut self, now_ms: i64) -> Result<Lines> {
         self.attempts = self.attempts.saturating_add(1);
-        let (lines, others) = self.prepared.print(self.first, now_ms)?;
-        self.written = Some((lines.clone(), others));
+        let written = self.prepared.serialize_attempt(self.first, now_ms)?;
+        let lines = written.lines.clone();
+        self.written = Some(written);
         Ok(lines)
     }
 
     /// How a winner affects this commit; `None` if more has to be read to decide it.
-    fn judge(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
+    fn check_winner(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
         let with_context = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {
             Ok(winner) => winner,
             Err(error) => return Some(ReadAnswer::Unreadable(with_context(error))),
         };
         if winner.commit_info.as_ref().and_then(CommitInfo::txn_id) == Some(self.prepared.txn_id.as_str()) {
-            let written = Lines::of(lines).and_then(|lines| Ok((lines.others()?, lines)));
+            let written = Lines::of(lines)
+                .and_then(|lines| Ok(SerializedCommit { non_file_lines: lines.non_file_lines()?, lines }));
             return Some(match written {
-                Ok((others, lines)) => {
-                    self.written = Some((lines, others));
+                Ok(written) => {
+                    self.written = Some(written);
                     ReadAnswer::Own
                 }
                 Err(error) => ReadAnswer::Unreadable(error),
             });
         }
         let pending = &self.prepared.pending;
-        let wanted = pending.vectors_to_judge(&winner).and_then(|wanted| Ok((wanted, pending.moved_rows(&winner)?)));
+        let wanted = pending.vectors_needed(&winner).and_then(|wanted| Ok((wanted, pending.moved_rows(&winner)?)));
         match wanted {
             Ok((descriptors, moved)) => {
                 let (moved, rows) = (moved.map(Arc::new), WinnerRows::default());
-                self.check_or_wait(Waiting { winner, descriptors, moved, added: None, rows }, version)
+                self.check_or_wait(WinnerInProgress { winner, descriptors, moved, added: None, rows }, version)
             }
             Err(error) => Some(ReadAnswer::Conflict(with_context(error))),
         }
     }
 
-    fn follow(&mut self, winner: &CommitActions, rows: &WinnerRows, version: u64) -> ReadAnswer<Error> {
-        match self.prepared.pending.follow(winner, rows, version) {
+    fn rebase_on(&mut self, winner: &CommitActions, rows: &WinnerRows, version: u64) -> ReadAnswer<Error> {
+        match self.prepared.pending.check_and_rebase(winner, rows, version) {
             Ok(()) => {
-                self.judged += 1;
-                ReadAnswer::Other
+                self.winners_checked += 1;
+                ReadAnswer::CompatibleWinner
             }
             Err(error) => ReadAnswer::Conflict(error),
         }
@@ -367,8 +371,8 @@ impl CommitLoop {
 
     fn done(&mut self) -> Step {
         let committed = match self.written.take() {
-            Some((lines, others)) => self.prepared.committed(lines, others, self.attempts, self.first.version),
-            None => Err(Error::internal("a step was requested of a commit that has ended")),
+            Some(written) => self.prepared.committed(written, self.attempts, self.first.version),
+            None => Err(Error::internal("the commit loop was polled after it ended")),
         };
         match committed {
             Ok(committed) => Step::Done(Box::new(committed)),
@@ -393,18 +397,16 @@ impl CommitLoop {
             }
             // Never retryable: running the write again may do it twice.
             Some(Failure::Unknown { reason, .. }) => {
-                let lost = match reason {
-                    UnknownReason::Unread => unread(version),
+                let source = match reason {
+                    UnknownReason::ExistsButUnread => unread(version),
                     UnknownReason::Lost(error) => error,
                 };
-                Failed::Unknown(unknown_outcome(txn_id, attempts, lost))
+                Failed::Unknown(unknown_outcome(txn_id, attempts, source))
             }
-            Some(Failure::Late) => {
-                let why = format!(
-                    "log cleanup has deleted version {base}, on which it was prepared, and the log \
-                                   goes on later"
-                );
-                Failed::Unknown(in_the_log_but(version, txn_id, &why))
+            Some(Failure::CommittedPastCleanup) => {
+                let why =
+                    format!("log cleanup has deleted version {base}, which it is based on, and the log goes on later");
+                Failed::Unknown(committed_but_unreadable(version, txn_id, &why))
             }
             Some(Failure::Unverified(error)) => Failed::Unknown(unknown_outcome(txn_id, attempts, error)),
         };
@@ -419,21 +421,21 @@ fn is_of_the_store(error: &Error) -> bool {
 
 fn base_gone(base: u64) -> Error {
     let message = format!(
-        "log cleanup deleted version {base}, on which this was prepared, so nothing was committed; begin again on \
-         the newest version"
+        "log cleanup deleted version {base}, which the commit is based on; nothing was committed. \
+         Start again from the newest version"
     );
     Error::storage(false, message)
 }
 
 fn unread(version: u64) -> Error {
-    Error::storage(true, format!("version {version} exists and was not read, so it is not known which writer made it"))
+    let message =
+        format!("version {version} exists but could not be read, so it may be this commit or another writer's");
+    Error::storage(true, message)
 }
 
 fn race_lost(attempts: u32) -> Error {
-    let message = format!(
-        "the commit lost the race to other writers and was not made (attempts: {attempts}); \
-         write again, or allow more attempts"
-    );
+    let message =
+        format!("other writers committed first {attempts} times; nothing was committed. Retry, or raise max_attempts");
     Error::storage(true, message)
 }
 

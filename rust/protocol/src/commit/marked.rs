@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::log_bounds::TableShape;
 use crate::property::RowTracking;
 use crate::replay::canonical_path;
-use crate::stats::text::wide;
+use crate::stats::json::wide;
 
 /// Deletion vectors by the ids of their descriptors.
 pub type Vectors = HashMap<String, DeletionVector>;
@@ -21,7 +21,7 @@ pub type Vectors = HashMap<String, DeletionVector>;
 /// What has to be read of a winner's files before the winner can be checked.
 #[derive(Debug, Clone, Default)]
 pub struct WinnerRows {
-    /// The deletion vectors of [`Pending::vectors_to_judge`](super::Pending::vectors_to_judge).
+    /// The deletion vectors of [`Pending::vectors_needed`](super::Pending::vectors_needed).
     pub vectors: Vectors,
     /// The files that have the rows of [`Pending::moved_rows`](super::Pending::moved_rows) now, with these rows; none if not
     /// every row was found.
@@ -52,7 +52,7 @@ pub struct MarkedFile {
     /// Rows in the Parquet file, deleted ones included.
     pub physical_rows: u64,
     /// The rows that its deletion vector deleted before the commit.
-    pub deleted_before: DeletionVector,
+    pub rows_deleted_before_commit: DeletionVector,
     /// The rows that the commit deletes.
     pub rows: DeletionVector,
     /// The new deletion vector of all deleted rows, once it is stored.
@@ -62,7 +62,7 @@ pub struct MarkedFile {
 impl MarkedFile {
     /// All rows that are deleted after the commit.
     pub fn all_deleted(&self) -> DeletionVector {
-        self.deleted_before.union(&self.rows)
+        self.rows_deleted_before_commit.union(&self.rows)
     }
 
     /// The `remove` of the file with its old deletion vector, and the `add` with the new one.
@@ -137,7 +137,8 @@ impl MarkedFiles {
     /// `Internal` if there are not as many places as vectors.
     pub(super) fn stored(&mut self, places: Vec<DeletionVectorDescriptor>) -> Result<()> {
         if places.len() != self.len() {
-            return Err(Error::internal("other deletion vectors were stored than requested"));
+            let message = format!("expected {} deletion vectors, got {}", self.len(), places.len());
+            return Err(Error::internal(message));
         }
         self.0.values_mut().zip(places).for_each(|(marked, place)| marked.vector = Some(place));
         Ok(())

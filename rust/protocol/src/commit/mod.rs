@@ -3,23 +3,24 @@
 //! PROTOCOL.md: "Commit Protocol".
 
 mod actions;
+mod attempt;
 mod commit_loop;
 mod conflict;
 mod marked;
-mod matrix;
 mod pending;
 mod prepared;
 
-pub mod attempt;
 pub mod state;
 
 pub use crate::error::Conflict;
-pub use actions::{Actions, LogicalFile};
+pub use actions::{Actions, FileVector};
+pub use attempt::{Attempt, SerializedCommit, num_records};
 pub use commit_loop::{CommitLoop, Step};
-pub use conflict::{AddedRows, CHECKS, COMPATIBLE, Check, MAINTENANCE};
+pub use conflict::{AddedRows, CHECKS, Check, METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 pub use marked::{MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
-pub use matrix::{docs_checks, docs_matrix};
 pub use pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,
 };
-pub use prepared::{Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, in_the_log_but, unknown_outcome};
+pub use prepared::{
+    Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, committed_but_unreadable, unknown_outcome,
+};

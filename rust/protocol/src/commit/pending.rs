@@ -31,10 +31,11 @@ pub enum ReadSet {
     Files(PathSet),
     /// The rows that make one of some predicates TRUE.
     Predicates(PredicatesRead),
-    /// All rows of the table. Commits that only move rows to other files do not matter.
-    WholeTable,
-    /// All files of the table. Commits that only move rows to other files matter, too.
-    EveryFile,
+    /// All rows of the table, as an overwrite reads them. Commits that only move rows to other files do not matter.
+    AllRows,
+    /// All files of the table, as restoring a version, copying a table and dropping a feature (which removes row ids) read
+    /// them. Commits that only move rows to other files matter, too.
+    AllFiles,
 }
 
 /// Predicates by which rows were searched, and the files in which they were found.
@@ -52,8 +53,8 @@ impl ReadSet {
     /// Adds another read of the same version.
     pub fn extend(&mut self, other: Self) {
         *self = match (std::mem::take(self), other) {
-            (Self::EveryFile, _) | (_, Self::EveryFile) => Self::EveryFile,
-            (Self::WholeTable, _) | (_, Self::WholeTable) => Self::WholeTable,
+            (Self::AllFiles, _) | (_, Self::AllFiles) => Self::AllFiles,
+            (Self::AllRows, _) | (_, Self::AllRows) => Self::AllRows,
             (Self::Nothing, read) | (read, Self::Nothing) => read,
             (Self::Files(mut files), Self::Files(more)) => {
                 files.extend(more);
@@ -126,8 +127,9 @@ impl Pending {
 
     /// The protocol after it.
     pub fn protocol(&self) -> Option<&Protocol> {
-        let others = self.actions.others().iter();
-        let new_protocol = others.clone().find_map(|a| if let Action::Protocol(new) = a { Some(new) } else { None });
+        let non_file_actions = self.actions.non_file_actions().iter();
+        let new_protocol =
+            non_file_actions.clone().find_map(|a| if let Action::Protocol(new) = a { Some(new) } else { None });
         new_protocol.or(self.state.as_ref().map(|state| &state.protocol))
     }
 
@@ -138,7 +140,7 @@ impl Pending {
 
     /// The row id high watermark among its own actions, if there is one.
     pub(super) fn own_watermark(&self) -> Result<Option<i64>> {
-        let domain = self.actions.others().iter().find(|action| is_watermark(action));
+        let domain = self.actions.non_file_actions().iter().find(|action| is_watermark(action));
         match domain {
             Some(Action::DomainMetadata(domain)) => watermark(&domain.configuration).map(Some),
             _ => Ok(None),
@@ -146,8 +148,8 @@ impl Pending {
     }
 
     pub(super) fn own_metadata(&self) -> Option<&Metadata> {
-        let mut others = self.actions.others().iter();
-        others.find_map(|a| if let Action::Metadata(metadata) = a { Some(metadata) } else { None })
+        let mut non_file_actions = self.actions.non_file_actions().iter();
+        non_file_actions.find_map(|a| if let Action::Metadata(metadata) = a { Some(metadata) } else { None })
     }
 
     /// The isolation level that applies: a commit that only rearranges rows, and has no actions but those of files, needs only
@@ -158,7 +160,10 @@ impl Pending {
             Action::CommitInfo(_) => true,
             _ => false,
         };
-        if !self.actions.changes_data() && self.marked.is_empty() && self.actions.others().iter().all(of_files) {
+        if !self.actions.changes_data()
+            && self.marked.is_empty()
+            && self.actions.non_file_actions().iter().all(of_files)
+        {
             IsolationLevel::SnapshotIsolation
         } else {
             self.isolation

@@ -1,4 +1,4 @@
-//! A prepared commit, the text that each attempt writes, and the commit once it is in the log.
+//! A prepared commit, its serialisation for each attempt, and the commit once it is in the log.
 //!
 //! PROTOCOL.md: "Commit Provenance Information".
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
-use super::attempt::Attempt;
+use super::attempt::{Attempt, SerializedCommit};
 use super::pending::{CLUSTERING_DOMAIN, Pending, ROW_TRACKING_DOMAIN, TableState, clustering_columns, watermark};
 use crate::action::CommitInfo;
 use crate::action::batch::Origin;
@@ -20,11 +20,11 @@ use crate::property::Properties;
 /// What is recorded as the writer of a commit.
 pub const ENGINE_INFO: &str = concat!("deltic/", env!("CARGO_PKG_VERSION"));
 
-/// Most bytes of a commit: the columns that readers parse it into count with 32 bits.
-const MOST_BYTES: u64 = i32::MAX as u64;
+/// Maximum size of a commit in bytes: the columns that readers parse it into count with 32 bits.
+const MAX_COMMIT_BYTES: u64 = i32::MAX as u64;
 
 /// Members of commit info that clients give a meaning and a type.
-const TAKEN_INFO: [&str; 15] = [
+const RESERVED_KEYS: [&str; 15] = [
     "version",
     "timestamp",
     "inCommitTimestamp",
@@ -43,7 +43,7 @@ const TAKEN_INFO: [&str; 15] = [
 ];
 
 /// Members that clients read as strings.
-const STRING_INFO: [&str; 3] = ["userId", "userName", "clusterId"];
+const STRING_KEYS: [&str; 3] = ["userId", "userName", "clusterId"];
 
 /// An older base than this is always looked for, even if the log's retention is longer: it may have been shortened since.
 const DAY_MS: i64 = 24 * 60 * 60 * 1000;
@@ -74,9 +74,9 @@ pub struct Committed {
     pub version: u64,
     /// How many puts it took.
     pub attempts: u32,
-    /// Its text in the log.
+    /// Its lines in the log.
     pub lines: Lines,
-    /// Its actions that are not of files, parsed from that text.
+    /// Its non-file actions, parsed from these lines.
     pub actions: Arc<CommitActions>,
     /// The table after it.
     pub state: TableState,
@@ -126,7 +126,7 @@ impl PreparedCommit {
     }
 
     /// The version that the commit builds on, if it is so old that log cleanup may have deleted it.
-    pub(super) fn old_base(&self, now_ms: i64) -> Option<u64> {
+    pub(super) fn base_that_may_be_cleaned(&self, now_ms: i64) -> Option<u64> {
         let state = self.pending.state.as_ref()?;
         let kept = Properties::of(&state.metadata).log_retention().unwrap_or(DAY_MS).min(DAY_MS);
         let is_young = state.timestamp.is_some_and(|timestamp| now_ms.saturating_sub(timestamp) < kept);
@@ -141,20 +141,20 @@ impl PreparedCommit {
         }
     }
 
-    /// The text of an attempt, and separately its lines that are not of files.
-    pub(super) fn print(&self, first: FirstAttempt, now_ms: i64) -> Result<(Lines, Vec<u8>)> {
+    /// Serialises one attempt.
+    pub(super) fn serialize_attempt(&self, first: FirstAttempt, now_ms: i64) -> Result<SerializedCommit> {
         // Beyond the last version no reader takes a file for a commit.
         if self.pending.version() > MAX_VERSION {
-            let message = "the log is at the largest possible version; the file with this version may not belong to \
-                           it";
-            return Err(Error::corrupt(message));
+            return Err(Error::corrupt("the log has reached the largest possible version"));
         }
         let mut attempt = Attempt::new(&self.pending, first.version, now_ms)?;
-        let (lines, others) = attempt.print(self.commit_info(first, now_ms)?, &self.pending, now_ms)?;
-        if lines.len() > MOST_BYTES {
-            return Err(Error::invalid("the commit would be larger than 2 GiB, which no reader accepts; make several"));
+        let commit = attempt.serialize(self.commit_info(first, now_ms)?, &self.pending, now_ms)?;
+        if commit.lines.len() > MAX_COMMIT_BYTES {
+            let message =
+                "the commit would be larger than 2 GiB, which no reader accepts; split it into several commits";
+            return Err(Error::invalid(message));
         }
-        Ok((lines, others))
+        Ok(commit)
     }
 
     fn commit_info(&self, first: FirstAttempt, now_ms: i64) -> Result<CommitInfo> {
@@ -181,11 +181,12 @@ impl PreparedCommit {
         Ok(CommitInfo(info))
     }
 
-    /// The commit, now that it is in the log as `lines`. `others`: those lines that are not of files.
-    pub(super) fn committed(&mut self, lines: Lines, others: Vec<u8>, attempts: u32, first: u64) -> Result<Committed> {
+    /// The commit, now that it is in the log as `commit`.
+    pub(super) fn committed(&mut self, commit: SerializedCommit, attempts: u32, first: u64) -> Result<Committed> {
         let version = self.pending.version();
-        // The state is taken from the text that the attempt wrote.
-        let actions = parse_commit(&others.into(), Origin::Commit(version), Wanted::NoFiles)?;
+        // The non-file actions are parsed again, so that the state is what readers see.
+        let SerializedCommit { lines, non_file_lines } = commit;
+        let actions = parse_commit(&non_file_lines.into(), Origin::Commit(version), Wanted::NoFiles)?;
         let in_commit_timestamp = actions.commit_info.as_ref().and_then(CommitInfo::in_commit_timestamp);
         let (Some(protocol), Some(metadata)) = (
             actions.protocol.clone().or_else(|| self.pending.protocol().cloned()),
@@ -242,11 +243,11 @@ impl PreparedCommit {
 pub fn check_info(info: &Map<String, Value>) -> Result<()> {
     for (name, value) in info {
         let is_one_of = |names: &[&str]| names.iter().any(|taken| taken.eq_ignore_ascii_case(name));
-        if is_one_of(&TAKEN_INFO) {
+        if is_one_of(&RESERVED_KEYS) {
             let message = format!("commit_info cannot have `{name}`, which Delta's clients write; use another name");
             return Err(Error::invalid(message));
         }
-        if is_one_of(&STRING_INFO) && !value.is_string() {
+        if is_one_of(&STRING_KEYS) && !value.is_string() {
             return Err(Error::invalid(format!("`{name}` in commit_info is a string to Delta's clients")));
         }
     }
@@ -254,16 +255,16 @@ pub fn check_info(info: &Map<String, Value>) -> Result<()> {
 }
 
 /// The error that a commit may be in the log, or may still be made, for this reason.
-pub fn unknown_outcome(txn_id: &str, attempts: u32, lost: Error) -> Error {
+pub fn unknown_outcome(txn_id: &str, attempts: u32, source: Error) -> Error {
     let message = format!(
         "the outcome of the commit is unknown (attempts: {attempts}); \
          look for the txnId {txn_id} in the log before writing again"
     );
-    Error::storage(false, message).caused_by(lost)
+    Error::storage(false, message).caused_by(source)
 }
 
 /// The error that a commit is in the log, but readers may not see it, for this reason.
-pub fn in_the_log_but(version: u64, txn_id: &str, why: &str) -> Error {
+pub fn committed_but_unreadable(version: u64, txn_id: &str, why: &str) -> Error {
     let message = format!(
         "the outcome of the commit is unknown: it is in the log at version {version}, but {why}, so readers may not see \
          its rows; look at the table, and for the txnId {txn_id} in its log, before writing again"

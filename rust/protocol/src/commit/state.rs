@@ -1,6 +1,6 @@
 //! The states of the commit loop: which version is put next, what has to be read before, and how the loop may fail.
 //!
-//! It knows versions and answers, not actions: [`CommitLoop`](super::CommitLoop) prints and checks these. It uses only the
+//! It knows versions and answers, not actions: [`CommitLoop`](super::CommitLoop) serialises and checks these. It uses only the
 //! core language, so that the model check (`tests/model/model.rs`) can compile this file and explore its states.
 //!
 //! Invariants: version V + 1 is never put before V was read; a commit that may be in the log is never reported as not
@@ -11,8 +11,8 @@
 /// What has to be done next. Each step has one answer, a method of [`LoopState`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum NextStep {
-    /// Check whether the log was cleaned past the base: [`LoopState::base_checked`].
-    CheckBase,
+    /// Check whether the log was cleaned past the base, before a version is put: [`LoopState::base_checked_before_put`].
+    CheckBaseBeforePut,
     /// Put this version if it is absent: [`LoopState::put_answered`], or [`LoopState::failed_before_put`].
     Put(u64),
     /// Wait, and decide whether there is another attempt: [`LoopState::waited`].
@@ -21,8 +21,9 @@ pub enum NextStep {
     ReadFrom(u64),
     /// Make this version durable, which was found to be the loop's own: [`LoopState::made_durable`].
     MakeDurable(u64),
-    /// Check again whether the log was cleaned past the base, now that this version is put: [`LoopState::base_verified`].
-    VerifyBase(u64),
+    /// Check again whether the log was cleaned past the base, now that this version is put:
+    /// [`LoopState::base_checked_after_put`].
+    CheckBaseAfterPut(u64),
     /// The commit is this version.
     Done {
         /// Its version.
@@ -55,7 +56,7 @@ pub enum ReadAnswer<E> {
     /// The loop's own commit.
     Own,
     /// Another commit, which this one may follow.
-    Other,
+    CompatibleWinner,
     /// Another commit, which this one must not follow.
     Conflict(E),
     /// It could not be read, so it may be the loop's own.
@@ -66,7 +67,7 @@ pub enum ReadAnswer<E> {
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum UnknownReason<E> {
     /// The version exists and was not read. Something on the way may have sent the put twice.
-    Unread,
+    ExistsButUnread,
     /// The answer was lost.
     Lost(E),
 }
@@ -90,23 +91,24 @@ pub enum Failure<E> {
         error: Option<E>,
     },
     /// The commit is in the log, which was cleaned past its base.
-    Late,
+    CommittedPastCleanup,
     /// The commit is in the log, and it is not known whether the log was cleaned past its base.
     Unverified(E),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 enum Phase<E> {
-    CheckBase,
+    CheckBaseBeforePut,
     Put,
     Wait,
-    /// `tried`: the version that was put last.
     Read {
+        /// The version of the last put.
         tried: u64,
+        /// Whether there is no further attempt after reading.
         is_last: bool,
     },
     MakeDurable,
-    VerifyBase {
+    CheckBaseAfterPut {
         is_found: bool,
     },
     Done {
@@ -122,26 +124,26 @@ pub struct LoopState<E> {
     /// The version that is put or read next. All below it were read.
     version: u64,
     /// Why it is not known whether a put of `version` has made it, or still will.
-    reason: Option<UnknownReason<E>>,
+    unknown: Option<UnknownReason<E>>,
     is_cancelled: bool,
 }
 
 impl<E> LoopState<E> {
     /// The state of a commit whose first attempt makes `version`.
     pub fn new(version: u64) -> Self {
-        Self { phase: Phase::CheckBase, version, reason: None, is_cancelled: false }
+        Self { phase: Phase::CheckBaseBeforePut, version, unknown: None, is_cancelled: false }
     }
 
     /// What has to be done next. It stays the same until it is answered.
     pub fn step(&self) -> NextStep {
         let version = self.version;
         match &self.phase {
-            Phase::CheckBase => NextStep::CheckBase,
+            Phase::CheckBaseBeforePut => NextStep::CheckBaseBeforePut,
             Phase::Put => NextStep::Put(version),
             Phase::Wait => NextStep::Wait,
             Phase::Read { .. } => NextStep::ReadFrom(version),
             Phase::MakeDurable => NextStep::MakeDurable(version),
-            Phase::VerifyBase { .. } => NextStep::VerifyBase(version),
+            Phase::CheckBaseAfterPut { .. } => NextStep::CheckBaseAfterPut(version),
             Phase::Done { is_found } => NextStep::Done { version, is_found: *is_found },
             Phase::Failed(_) => NextStep::Failed,
         }
@@ -164,7 +166,7 @@ impl<E> LoopState<E> {
     }
 
     /// Whether the log was cleaned past the base.
-    pub fn base_checked(&mut self, is_gone: Result<bool, E>) {
+    pub fn base_checked_before_put(&mut self, is_gone: Result<bool, E>) {
         match is_gone {
             Ok(false) => self.put_unless_cancelled(),
             Ok(true) => self.fail(Failure::BaseGone),
@@ -172,7 +174,7 @@ impl<E> LoopState<E> {
         }
     }
 
-    /// The attempt failed before its put: it could not be printed, or its deletion vectors could not be stored.
+    /// The attempt failed before its put: it could not be serialised, or its deletion vectors could not be stored.
     pub fn failed_before_put(&mut self, error: E) {
         self.fail(Failure::Refused(error));
     }
@@ -180,9 +182,9 @@ impl<E> LoopState<E> {
     /// What became of the put.
     pub fn put_answered(&mut self, answer: PutAnswer<E>) {
         match answer {
-            PutAnswer::Created => return self.phase = Phase::VerifyBase { is_found: false },
-            PutAnswer::Exists => self.reason = self.reason.take().or(Some(UnknownReason::Unread)),
-            PutAnswer::Unknown(lost) => self.reason = Some(UnknownReason::Lost(lost)),
+            PutAnswer::Created => return self.phase = Phase::CheckBaseAfterPut { is_found: false },
+            PutAnswer::Exists => self.unknown = self.unknown.take().or(Some(UnknownReason::ExistsButUnread)),
+            PutAnswer::Unknown(lost) => self.unknown = Some(UnknownReason::Lost(lost)),
             PutAnswer::Refused(error) => return self.fail(Failure::Refused(error)),
         }
         // The loop waits before it reads: with many writers, an attempt that followed a wait would nearly always come too late,
@@ -202,15 +204,15 @@ impl<E> LoopState<E> {
             ReadAnswer::Nothing => {
                 // The version that was tried exists: a put of it that is still under way can no longer make it.
                 if self.version > tried {
-                    self.reason = None;
+                    self.unknown = None;
                 }
                 if is_last { self.fail(Failure::RaceLost) } else { self.put_unless_cancelled() }
             }
             ReadAnswer::Own => self.phase = Phase::MakeDurable,
-            ReadAnswer::Other => self.version = self.version.saturating_add(1),
+            ReadAnswer::CompatibleWinner => self.version = self.version.saturating_add(1),
             // The version belongs to another commit.
             ReadAnswer::Conflict(error) => self.phase = Phase::Failed(Failure::Refused(error)),
-            ReadAnswer::Unreadable(error) if self.version == tried => self.lost_sight(error),
+            ReadAnswer::Unreadable(error) if self.version == tried => self.outcome_unknown(error),
             ReadAnswer::Unreadable(error) => self.phase = Phase::Failed(Failure::Refused(error)),
         }
     }
@@ -218,17 +220,17 @@ impl<E> LoopState<E> {
     /// Whether the version that was found is durable.
     pub fn made_durable(&mut self, made_durable: Result<(), E>) {
         match made_durable {
-            Ok(()) => self.phase = Phase::VerifyBase { is_found: true },
-            Err(error) => self.lost_sight(error),
+            Ok(()) => self.phase = Phase::CheckBaseAfterPut { is_found: true },
+            Err(error) => self.outcome_unknown(error),
         }
     }
 
     /// Whether the log was cleaned past the base before the version was put.
-    pub fn base_verified(&mut self, is_gone: Result<bool, E>) {
-        let Phase::VerifyBase { is_found } = self.phase else { return };
+    pub fn base_checked_after_put(&mut self, is_gone: Result<bool, E>) {
+        let Phase::CheckBaseAfterPut { is_found } = self.phase else { return };
         self.phase = match is_gone {
             Ok(false) => Phase::Done { is_found },
-            Ok(true) => Phase::Failed(Failure::Late),
+            Ok(true) => Phase::Failed(Failure::CommittedPastCleanup),
             Err(error) => Phase::Failed(Failure::Unverified(error)),
         };
     }
@@ -242,14 +244,14 @@ impl<E> LoopState<E> {
 
     /// Ends with `failure`, unless a put may have landed.
     fn fail(&mut self, failure: Failure<E>) {
-        self.phase = Phase::Failed(match self.reason.take() {
+        self.phase = Phase::Failed(match self.unknown.take() {
             Some(reason) => Failure::Unknown { reason, error: None },
             None => failure,
         });
     }
 
-    fn lost_sight(&mut self, error: E) {
-        let reason = self.reason.take().unwrap_or(UnknownReason::Unread);
+    fn outcome_unknown(&mut self, error: E) {
+        let reason = self.unknown.take().unwrap_or(UnknownReason::ExistsButUnread);
         self.phase = Phase::Failed(Failure::Unknown { reason, error: Some(error) });
     }
 }

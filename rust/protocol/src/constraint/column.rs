@@ -98,10 +98,8 @@ impl ColumnDefault {
         let what = format!("the default of the column `{name}`");
         let parsed = parse_expression(sql).map_err(|e| in_sql(&what, sql, &e))?;
         if let Some(column) = parsed.columns().first() {
-            return Err(Error::invalid(format!(
-                "{what} ({sql}) depends on `{column}`; a default is the same for all \
-                                               rows"
-            )));
+            let message = format!("{what} ({sql}) depends on `{column}`; a default is the same for all rows");
+            return Err(Error::invalid(message));
         }
         let bound = parsed.bind(&StructType::default()).map_err(|e| in_sql(&what, sql, &e))?;
         let value = Assignment::new(bound, name, &field.data_type).map_err(|e| in_sql(&what, sql, &e))?;

@@ -84,7 +84,7 @@ impl Constraint {
         match condition.data_type() {
             DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => {}
             other => {
-                return Err(Error::invalid(format!("{what} ({sql}) is no condition, but a value of type {other}")));
+                return Err(Error::invalid(format!("{what} ({sql}) is not a condition but a value of type {other}")));
             }
         }
         Ok(Self { what, sql: sql.to_owned(), condition })

@@ -22,8 +22,8 @@ mod z85;
 /// First four bytes of a vector, little endian.
 const MAGIC: u32 = 1_681_511_377;
 
-/// The same of the form before, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian numbers,
-/// delta-spark still reads it with little-endian ones.
+/// First four bytes of a vector in the older form, an array of bitmaps. PROTOCOL.md's inline example has it with big-endian
+/// numbers, delta-spark still reads it with little-endian ones.
 const ARRAY_MAGIC: u32 = 1_681_511_376;
 
 /// First byte of a file of vectors.
@@ -138,11 +138,11 @@ pub fn relative_path(text: &str) -> Result<String> {
     if prefix.contains(leads_away) || prefix == "." || prefix == ".." {
         return Err(malformed());
     }
-    let name = format!("deletion_vector_{}.bin", uuid_text(&bytes));
+    let name = format!("deletion_vector_{}.bin", uuid_string(&bytes));
     Ok(if prefix.is_empty() { name } else { format!("{prefix}/{name}") })
 }
 
-fn uuid_text(bytes: &[u8; 16]) -> String {
+fn uuid_string(bytes: &[u8; 16]) -> String {
     let mut text = String::with_capacity(36);
     for (i, byte) in bytes.iter().enumerate() {
         if matches!(i, 4 | 6 | 8 | 10) {

@@ -188,7 +188,7 @@ impl Op {
         }
     }
 
-    /// The same comparison with its sides exchanged.
+    /// The equivalent comparison with its sides exchanged.
     #[must_use]
     pub fn flip(self) -> Self {
         match self {
@@ -255,7 +255,7 @@ impl Expression {
         found
     }
 
-    /// The same expression with other names of columns: `rename` returns the new name, or `None` if it stays.
+    /// The expression with other names of columns: `rename` returns the new name, or `None` if it stays.
     #[must_use]
     pub fn rename(mut self, rename: &dyn Fn(&Name) -> Option<Name>) -> Self {
         self.visit_mut(&mut |part| {

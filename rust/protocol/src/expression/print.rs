@@ -123,10 +123,10 @@ impl Expression {
             Self::Like { operand, kind, pattern, escape, negated } => {
                 operand.part(f, level::COMPARE)?;
                 write!(f, " {}{} ", not(*negated), kind.word())?;
-                fmt_text(f, pattern, f.alternate())?;
+                fmt_string(f, pattern, f.alternate())?;
                 let Some(escape) = escape else { return Ok(()) };
                 f.write_str(" ESCAPE ")?;
-                fmt_text(f, escape.encode_utf8(&mut [0; 4]), f.alternate())
+                fmt_string(f, escape.encode_utf8(&mut [0; 4]), f.alternate())
             }
             _ => Ok(()),
         }
@@ -282,7 +282,7 @@ fn fmt_parts(f: &mut fmt::Formatter<'_>, path: &[String], quoted: &[&str]) -> fm
 }
 
 /// Writes a string literal; if `plain`, its only escape is the doubled quote.
-pub(crate) fn fmt_text(f: &mut fmt::Formatter<'_>, text: &str, plain: bool) -> fmt::Result {
+pub(crate) fn fmt_string(f: &mut fmt::Formatter<'_>, text: &str, plain: bool) -> fmt::Result {
     match plain {
         true => write!(f, "'{}'", text.replace('\'', "''")),
         false => write!(f, "'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
@@ -304,7 +304,7 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
         Scalar::Float(_) => write!(f, "FLOAT '{value}'"),
         Scalar::Double(v) if v.is_finite() => write!(f, "{v:e}"),
         Scalar::Double(_) => write!(f, "DOUBLE '{value}'"),
-        Scalar::String(text) => fmt_text(f, text, f.alternate()),
+        Scalar::String(text) => fmt_string(f, text, f.alternate()),
         Scalar::Binary(bytes) => fmt_bytes(f, bytes),
         Scalar::Date(_) => write!(f, "DATE '{value}'"),
         Scalar::Timestamp(_) => write!(f, "TIMESTAMP '{value}'"),

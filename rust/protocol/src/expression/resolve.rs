@@ -6,13 +6,13 @@ use crate::error::{Error, Result};
 use crate::schema::{DataType, StructType};
 
 /// How many similar names an error suggests.
-const SUGGESTIONS: usize = 3;
+const MAX_SUGGESTIONS: usize = 3;
 /// Longest name compared letter by letter for a suggestion.
-const COMPARED: usize = 64;
+const MAX_COMPARED_LENGTH: usize = 64;
 /// Most columns that are all named where none is similar.
-const LISTED: usize = 8;
+const MAX_LISTED: usize = 8;
 /// Most names looked at for a suggestion.
-const CANDIDATES: usize = 2000;
+const MAX_CANDIDATES: usize = 2000;
 
 pub(crate) fn resolve(schema: &StructType, path: &[String]) -> Result<Column> {
     let (first, fields) = path.split_first().ok_or_else(|| Error::invalid("a column's name is empty"))?;
@@ -62,7 +62,7 @@ fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
     match (nearest(schema, name), schema.fields.len()) {
         (Some(names), _) => Error::invalid(format!("{what}; {names}")),
         (None, 0) => Error::invalid(format!("{what}, there are none at all")),
-        (None, 1..=LISTED) => {
+        (None, 1..=MAX_LISTED) => {
             let names: Vec<String> = schema.fields.iter().map(|f| Name(vec![f.name.clone()]).to_string()).collect();
             Error::invalid(format!("{what}; there are {}", names.join(", ")))
         }
@@ -92,7 +92,7 @@ fn nearest(schema: &StructType, name: &str) -> Option<String> {
     let mut found: Vec<(usize, &str)> = schema
         .fields
         .iter()
-        .take(CANDIDATES)
+        .take(MAX_CANDIDATES)
         .filter_map(|field| {
             let candidate = field.name.to_lowercase();
             let distance = distance(&candidate, &lower);
@@ -101,7 +101,7 @@ fn nearest(schema: &StructType, name: &str) -> Option<String> {
         .collect();
     found.sort_by_key(|(distance, _)| *distance);
     let names: Vec<String> =
-        found.iter().take(SUGGESTIONS).map(|(_, name)| Name(vec![(*name).to_owned()]).to_string()).collect();
+        found.iter().take(MAX_SUGGESTIONS).map(|(_, name)| Name(vec![(*name).to_owned()]).to_string()).collect();
     match names.as_slice() {
         [] => None,
         [one] => Some(format!("the nearest is {one}")),
@@ -111,9 +111,9 @@ fn nearest(schema: &StructType, name: &str) -> Option<String> {
 
 /// How many letters must be put in, taken out or replaced to make one of the other.
 fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().take(COMPARED).collect();
+    let b: Vec<char> = b.chars().take(MAX_COMPARED_LENGTH).collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, from) in a.chars().take(COMPARED).enumerate() {
+    for (i, from) in a.chars().take(MAX_COMPARED_LENGTH).enumerate() {
         let mut diagonal = i;
         let mut left = i + 1;
         for (cell, to) in row.iter_mut().skip(1).zip(&b) {

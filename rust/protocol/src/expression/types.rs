@@ -42,8 +42,9 @@ fn wider_decimal(a: (u8, u8), b: (u8, u8)) -> P {
     P::Decimal { precision: whole + scale, scale }
 }
 
-/// The type of the result of two decimals. If it has more than 38 digits, there are fewer digits after the point, down to six.
-pub(super) fn decimal_result(op: ArithmeticOp, (p, s): (u8, u8), (q, t): (u8, u8)) -> P {
+/// The type of the result of two decimals: `p` digits with `s` after the point, and `q` with `t`. If it has more than 38
+/// digits, there are fewer digits after the point, down to six.
+pub(super) fn decimal_result(op: ArithmeticOp, p: u8, s: u8, q: u8, t: u8) -> P {
     let (p, s, q, t) = (u32::from(p), u32::from(s), u32::from(q), u32::from(t));
     let (precision, scale) = match op {
         ArithmeticOp::Add | ArithmeticOp::Subtract => ((p - s).max(q - t) + s.max(t) + 1, s.max(t)),

@@ -23,7 +23,7 @@ mod iceberg;
 mod table;
 mod usage;
 
-pub use table::{FEATURES, Feature, UNLISTED, docs_table, unlisted_docs_table};
+pub use table::{FEATURES, Feature, UNLISTED, docs_table};
 use table::{Reading, Writing};
 use usage::{Table, Use};
 
@@ -337,7 +337,7 @@ fn check_types_are_declared(listed: &BTreeSet<&'static str>, schema: &StructType
 /// listed at writer version 7, rather than implied by one of the versions 3 to 6, which would also require
 /// constraints, generated columns and more of every writer.
 pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) -> Result<Protocol> {
-    let protocol = lowest("create", (&StructType::default(), schema), properties, BTreeSet::new())?;
+    let protocol = lowest("create", &StructType::default(), schema, properties, BTreeSet::new())?;
     let has = supported(&protocol);
     check_needs(&has, &has)?;
     Ok(protocol)
@@ -347,7 +347,8 @@ pub fn protocol_for(schema: &StructType, properties: &BTreeMap<String, String>) 
 /// count if they are new.
 fn lowest(
     what: &str,
-    (before, schema): (&StructType, &StructType),
+    before: &StructType,
+    schema: &StructType,
     properties: &BTreeMap<String, String>,
     has: BTreeSet<&'static str>,
 ) -> Result<Protocol> {
@@ -411,7 +412,7 @@ pub fn upgraded(
     schemas: (&StructType, &StructType),
     properties: &BTreeMap<String, String>,
 ) -> Result<Option<Protocol>> {
-    let needed = supported(&lowest("change", schemas, properties, in_force(protocol))?);
+    let needed = supported(&lowest("change", schemas.0, schemas.1, properties, in_force(protocol))?);
     let (before, plain) = (supported(protocol), supported(&protocol_with(BTreeSet::new(), 1, 1)));
     let only_appends = Properties::new(properties).append_only()?;
     let invariants_in =

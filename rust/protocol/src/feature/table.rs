@@ -136,12 +136,6 @@ pub const UNLISTED: &[(&str, &str, &str)] = &[
     ("rowTracking", "`delta.enableRowTracking` is true", "ids and commit versions of rows are refused, other columns are read"),
 ];
 
-/// [`UNLISTED`] as a Markdown table.
-pub fn unlisted_docs_table() -> String {
-    let rows = UNLISTED.iter().map(|(feature, used, does)| format!("| `{feature}` | {used} | {does} |\n"));
-    std::iter::once("| Feature | Used when | Read |\n|-|-|-|\n".to_owned()).chain(rows).collect()
-}
-
 /// The features as a Markdown table.
 pub fn docs_table() -> String {
     let mut table = "| Feature | What it is | Implied by | Read | Write |\n|-|-|-|-|-|\n".to_owned();

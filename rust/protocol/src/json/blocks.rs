@@ -209,7 +209,7 @@ pub(crate) fn without_escapes(text: &str, out: &mut String) -> bool {
                 return false;
             }
             end += found - from;
-            // Continue at the quote, which is no backslash.
+            // Continue at the quote, which is not a backslash.
             from = found + 1;
         }
         at += BYTES;
@@ -251,7 +251,7 @@ mod tests {
 
     use super::*;
 
-    /// The same, byte by byte.
+    /// The end of a string and its escapes, found byte by byte.
     fn end_by_bytes(bytes: &[u8], from: usize) -> Option<(usize, Escapes)> {
         let (mut at, mut escapes) = (from, Escapes::None);
         loop {
@@ -315,7 +315,7 @@ mod tests {
 
         #[test]
         fn brackets_close_where_they_close_byte_by_byte(bytes in text(), from in 0..33_usize) {
-            // A backslash outside of a string is no JSON: there the two may differ, but both end within the text.
+            // A backslash outside of a string is not JSON: there the two may differ, but both end within the text.
             let plain = bytes.iter().filter(|byte| **byte != b'\\').copied().collect::<Vec<_>>();
             prop_assert_eq!(behind_bracket(&plain, from, b'{', b'}', false), behind_by_bytes(&plain, from, b'{', b'}'));
             let end = behind_bracket(&bytes, from, b'{', b'}', false);

@@ -35,7 +35,7 @@ pub(crate) struct Quoted<'t> {
 #[derive(Debug, Clone)]
 pub(crate) struct Key {
     plain: String,
-    /// The same inside a JSON string.
+    /// The key as written inside a JSON string.
     inside: String,
 }
 
@@ -126,7 +126,7 @@ impl<'t> Scanner<'t> {
         self.quoted_or_not().map(|value| value.literal)
     }
 
-    /// The same, for a string also with its escapes.
+    /// The next value as written, with the escapes of a string.
     pub(crate) fn quoted_or_not(&mut self) -> Option<Quoted<'t>> {
         let first = self.peek()?;
         if first == b'"' || (first == b'\\' && self.is_inside) {
@@ -161,7 +161,7 @@ impl<'t> Scanner<'t> {
         self.text.ends_with('}')
     }
 
-    /// The next byte that is no space.
+    /// The next byte that is not a space.
     pub fn peek(&mut self) -> Option<u8> {
         let bytes = self.text.as_bytes();
         while let Some(byte) = bytes.get(self.at) {

@@ -4,7 +4,7 @@
 //! put metadata and protocol into it) computes the same from the log, so a caller treats an error here as "no
 //! checksum". The list of all files that some writers put into it is read only when asked for ([`all_files`]).
 //!
-//! Invariant: what is printed parses to the same (`log::properties::checksums_round_trip`).
+//! Invariant: a serialised checksum parses to the same checksum (`log::properties::checksums_round_trip`).
 //!
 //! PROTOCOL.md: "Version Checksum File".
 
@@ -45,7 +45,7 @@ pub struct VersionChecksum {
     /// Live files by size.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file_size_histogram: Option<FileSizeHistogram>,
-    /// The same by the name that older writers use; [`VersionChecksum::parse`] moves it to `file_size_histogram`.
+    /// The histogram by the name that older writers use; [`VersionChecksum::parse`] moves it to `file_size_histogram`.
     #[serde(default, skip_serializing, rename = "histogramOpt")]
     histogram_opt: Option<FileSizeHistogram>,
     /// Rows deleted by deletion vectors.
@@ -84,12 +84,12 @@ pub const DELETED_RECORD_BINS: usize = 10;
 
 /// The bin of [`DeletedRecordCountsHistogram`] for a file with so many deleted rows.
 pub fn deleted_records_bin(rows: i64) -> usize {
-    const LARGEST_BIN: i64 = i32::MAX as i64;
+    const MAX_BIN_BOUNDARY: i64 = i32::MAX as i64;
     match rows {
         ..=0 => 0,
         1..10_000_000 => rows.ilog10() as usize + 1,
-        10_000_000..LARGEST_BIN => DELETED_RECORD_BINS - 2,
-        LARGEST_BIN.. => DELETED_RECORD_BINS - 1,
+        10_000_000..MAX_BIN_BOUNDARY => DELETED_RECORD_BINS - 2,
+        MAX_BIN_BOUNDARY.. => DELETED_RECORD_BINS - 1,
     }
 }
 
@@ -171,10 +171,10 @@ impl VersionChecksum {
         }
     }
 
-    /// Prints the file.
-    pub fn print(&self) -> Result<String> {
+    /// Serialises the checksum as JSON.
+    pub fn to_json(&self) -> Result<String> {
         self.check()?;
-        serde_json::to_string(self).map_err(|e| Error::internal("a version checksum cannot be printed").caused_by(e))
+        serde_json::to_string(self).map_err(|e| Error::internal("a version checksum cannot be serialised").caused_by(e))
     }
 
     fn check(&self) -> Result<()> {

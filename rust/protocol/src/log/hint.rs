@@ -4,7 +4,7 @@
 //! content is used only after the listing shows the checkpoint. Its copies of the checkpoint's content (schema,
 //! actions, sidecars) are compared with the checkpoint, never used instead of it.
 //!
-//! Invariants: what is printed parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
+//! Invariants: a serialised hint parses, with a checksum (`log::properties::hints_round_trip`); no bytes make parsing
 //! panic or recurse beyond [`MAX_DEPTH`] (`log::properties::hostile_bytes`).
 //!
 //! PROTOCOL.md: "Last Checkpoint File", "Last Checkpoint File Schema", "JSON checksum".
@@ -34,6 +34,12 @@ const MAX_BYTES: usize = 1024 * 1024;
 
 const CHECKSUM: &str = "checksum";
 
+/// Why a file has no canonical form.
+const INVALID_JSON: &str = "is not valid JSON";
+const REPEATED_KEY: &str = "repeats a key";
+const TOO_DEEP: &str = "nests too deep";
+const TOO_LONG: &str = "has a canonical form that is too long";
+
 /// The newest checkpoint, as its writer recorded it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -62,7 +68,7 @@ pub struct LastCheckpoint {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub v2_checkpoint: Option<UuidCheckpointHint>,
     /// MD5 of the canonical form of the rest. Filled by [`LastCheckpoint::parse`], ignored by
-    /// [`LastCheckpoint::print`], which computes it.
+    /// [`LastCheckpoint::to_json`], which computes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checksum: Option<String>,
 }
@@ -90,24 +96,24 @@ fn unknown() -> i64 {
 }
 
 impl LastCheckpoint {
-    /// Reads the file. `None` when anything at all is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Option<Self> {
-        Self::check(bytes).ok()
-    }
-
-    /// Reads the file, or says what is wrong with it (`Corrupt`).
-    pub fn check(bytes: &[u8]) -> Result<Self> {
+    /// Parses the file.
+    ///
+    /// # Errors
+    /// `Corrupt` with what is wrong with it.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
         if bytes.len() > MAX_BYTES {
-            return Err(Error::corrupt(format!("it has {} bytes, which is too many", bytes.len())));
+            let message = format!("_last_checkpoint has {} bytes; the limit is {MAX_BYTES}", bytes.len());
+            return Err(Error::corrupt(message));
         }
-        let text = std::str::from_utf8(bytes).map_err(|e| Error::corrupt("it is not UTF-8").caused_by(e))?;
+        let json = std::str::from_utf8(bytes);
+        let json = json.map_err(|e| Error::corrupt("_last_checkpoint is not UTF-8").caused_by(e))?;
         // The members could otherwise stand in an array, in order.
-        if !text.trim_start().starts_with('{') {
-            return Err(Error::corrupt("it is not a JSON object"));
+        if !json.trim_start().starts_with('{') {
+            return Err(Error::corrupt("_last_checkpoint is not a JSON object"));
         }
-        let hint: Self = serde_json::from_str(text).map_err(|e| Error::corrupt("it cannot be read").caused_by(e))?;
-        let pairs = canonical_pairs(text)
-            .ok_or_else(|| Error::corrupt("it repeats a key, nests too deep, or has no canonical form"))?;
+        let hint = serde_json::from_str::<Self>(json);
+        let hint = hint.map_err(|e| Error::corrupt("_last_checkpoint cannot be parsed").caused_by(e))?;
+        let pairs = canonical_pairs(json).map_err(|why| Error::corrupt(format!("_last_checkpoint {why}")))?;
         let matches = hint.checksum.as_ref().is_none_or(|stored| {
             // The protocol sorts by path, delta-spark by path and value together, which differs for arrays of more
             // than ten plain values. Either way the bytes are the ones that were written.
@@ -116,24 +122,27 @@ impl LastCheckpoint {
                 .any(|order| md5_hex(&join(&pairs, order)).eq_ignore_ascii_case(stored))
         });
         if !matches {
-            return Err(Error::corrupt("its checksum does not match its contents"));
+            return Err(Error::corrupt("the checksum of _last_checkpoint does not match its contents"));
         }
         if hint.version > MAX_VERSION {
-            return Err(Error::corrupt(format!("{} is no version a table can have", hint.version)));
+            return Err(Error::corrupt(format!(
+                "_last_checkpoint has the version {}, which is too large",
+                hint.version
+            )));
         }
         Ok(hint)
     }
 
-    /// Prints the file with its checksum.
-    pub fn print(&self) -> String {
+    /// Serialises the file as JSON, with its checksum.
+    pub fn to_json(&self) -> String {
         let mut hint = Self { checksum: None, ..self.clone() };
-        let plain = text_of(&hint);
-        hint.checksum = canonical_pairs(&plain).map(|pairs| md5_hex(&join(&pairs, Order::Path)));
-        text_of(&hint)
+        let plain = json_of(&hint);
+        hint.checksum = canonical_pairs(&plain).ok().map(|pairs| md5_hex(&join(&pairs, Order::Path)));
+        json_of(&hint)
     }
 }
 
-fn text_of(hint: &LastCheckpoint) -> String {
+fn json_of(hint: &LastCheckpoint) -> String {
     // Serialising fails only on map keys that are no string, and there are none.
     serde_json::to_string(hint).unwrap_or_default()
 }
@@ -141,7 +150,7 @@ fn text_of(hint: &LastCheckpoint) -> String {
 /// The canonical form of a JSON text, of which the checksum is computed: `path=value` pairs without the top-level
 /// `checksum`, sorted by path. `None` when it is not JSON, repeats a key or nests too deep.
 pub fn canonical(text: &str) -> Option<String> {
-    canonical_pairs(text).map(|pairs| join(&pairs, Order::Path))
+    canonical_pairs(text).ok().map(|pairs| join(&pairs, Order::Path))
 }
 
 /// The checksum of a JSON text: MD5 of its [`canonical`] form, in lower-case hexadecimal.
@@ -169,13 +178,14 @@ fn md5_hex(text: &str) -> String {
     Md5::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn canonical_pairs(text: &str) -> Option<Vec<(String, String)>> {
-    let root: &RawValue = serde_json::from_str(text).ok()?;
-    let mut leaves = Leaves { pairs: Vec::new(), budget: text.len().saturating_mul(MAX_GROWTH) };
+/// The pairs of the canonical form, or why there is none.
+fn canonical_pairs(json: &str) -> Result<Vec<(String, String)>, &'static str> {
+    let root: &RawValue = serde_json::from_str(json).map_err(|_| INVALID_JSON)?;
+    let mut leaves = Leaves { pairs: Vec::new(), budget: json.len().saturating_mul(MAX_GROWTH) };
     leaves.collect(root, "", 0)?;
     let checksum = quoted(CHECKSUM);
     leaves.pairs.retain(|(path, _)| *path != checksum);
-    Some(leaves.pairs)
+    Ok(leaves.pairs)
 }
 
 /// The `path`, `value` pairs found so far, and how many more bytes values and paths may have.
@@ -185,32 +195,35 @@ struct Leaves {
 }
 
 impl Leaves {
-    /// Collects the leaves below `value`. Numbers must keep the text they are written in, hence the raw values.
-    fn collect(&mut self, value: &RawValue, path: &str, depth: usize) -> Option<()> {
+    /// Collects the leaves below `value`. Numbers keep the digits they are written in, hence the raw values.
+    fn collect(&mut self, value: &RawValue, path: &str, depth: usize) -> Result<(), &'static str> {
         if depth > MAX_DEPTH {
-            return None;
+            return Err(TOO_DEEP);
         }
-        self.budget = self.budget.checked_sub(path.len())?;
+        self.budget = self.budget.checked_sub(path.len()).ok_or(TOO_LONG)?;
         let below = |segment: &str| if path.is_empty() { segment.to_owned() } else { format!("{path}+{segment}") };
-        match value.get().bytes().next()? {
-            b'{' => {
-                let members: Members<'_> = serde_json::from_str(value.get()).ok()?;
+        match value.get().bytes().next() {
+            Some(b'{') => {
+                let members: Members<'_> = serde_json::from_str(value.get()).map_err(|_| REPEATED_KEY)?;
                 members.0.iter().try_for_each(|(key, member)| self.collect(member, &below(&quoted(key)), depth + 1))
             }
-            b'[' => {
-                let elements: Elements<'_> = serde_json::from_str(value.get()).ok()?;
+            Some(b'[') => {
+                let elements: Elements<'_> = serde_json::from_str(value.get()).map_err(|_| INVALID_JSON)?;
                 let mut elements = elements.0.iter().enumerate();
                 elements.try_for_each(|(i, element)| self.collect(element, &below(&i.to_string()), depth + 1))
             }
-            b'"' => self.leaf(path, quoted(&serde_json::from_str::<String>(value.get()).ok()?)),
+            Some(b'"') => {
+                let string: String = serde_json::from_str(value.get()).map_err(|_| INVALID_JSON)?;
+                self.leaf(path, quoted(&string))
+            }
             _ => self.leaf(path, value.get().to_owned()),
         }
     }
 
-    fn leaf(&mut self, path: &str, value: String) -> Option<()> {
-        self.budget = self.budget.checked_sub(value.len())?;
+    fn leaf(&mut self, path: &str, value: String) -> Result<(), &'static str> {
+        self.budget = self.budget.checked_sub(value.len()).ok_or(TOO_LONG)?;
         self.pairs.push((path.to_owned(), value));
-        Some(())
+        Ok(())
     }
 }
 

@@ -12,7 +12,7 @@ use crate::property::Properties;
 
 /// The parts of a commit that the checksum depends on.
 #[derive(Debug, Clone, Copy)]
-pub struct Step<'a> {
+pub struct ChecksumDelta<'a> {
     /// Its files.
     pub files: &'a FileSizes,
     /// Whether the files that it adds were there before.
@@ -129,28 +129,28 @@ impl Sizes {
 }
 
 /// The checksum after a commit, if it is known exactly. Without a previous one, the commit creates the table.
-pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<VersionChecksum> {
+pub fn next_checksum(previous: Option<&VersionChecksum>, delta: ChecksumDelta<'_>) -> Option<VersionChecksum> {
     let mut sum = match previous {
         Some(previous) => previous.clone(),
         None => {
-            let mut empty = VersionChecksum::new(step.metadata.clone(), step.protocol.clone(), 0, 0);
+            let mut empty = VersionChecksum::new(delta.metadata.clone(), delta.protocol.clone(), 0, 0);
             empty.set_transactions = Some(Vec::new());
             empty.domain_metadata = Some(Vec::new());
             empty
         }
     };
-    sum.metadata = step.metadata.clone();
-    sum.protocol = step.protocol.clone();
-    sum.txn_id = step.txn_id.map(str::to_owned);
-    sum.in_commit_timestamp_opt = step.in_commit_timestamp;
-    if !step.is_re_add {
+    sum.metadata = delta.metadata.clone();
+    sum.protocol = delta.protocol.clone();
+    sum.txn_id = delta.txn_id.map(str::to_owned);
+    sum.in_commit_timestamp_opt = delta.in_commit_timestamp;
+    if !delta.is_re_add {
         // Removed files were counted before.
-        step.files.removed.count(&mut sum, -1)?;
-        step.files.added.count(&mut sum, 1)?;
+        delta.files.removed.count(&mut sum, -1)?;
+        delta.files.added.count(&mut sum, 1)?;
     }
-    sum.set_transactions = transactions(sum.set_transactions.take(), step);
+    sum.set_transactions = transactions(sum.set_transactions.take(), delta);
     if let Some(domains) = &mut sum.domain_metadata {
-        for domain in step.domains {
+        for domain in delta.domains {
             domains.retain(|known| known.domain != domain.domain);
             domains.extend((!domain.removed).then(|| domain.clone()));
         }
@@ -159,10 +159,10 @@ pub fn following(previous: Option<&VersionChecksum>, step: Step<'_>) -> Option<V
 }
 
 /// If the table forgets applications after some time, the list depends on the clock and is left out.
-fn transactions(known: Option<Vec<Txn>>, step: Step<'_>) -> Option<Vec<Txn>> {
-    let forgets = Properties::of(step.metadata).set_transaction_retention();
+fn transactions(known: Option<Vec<Txn>>, delta: ChecksumDelta<'_>) -> Option<Vec<Txn>> {
+    let forgets = Properties::of(delta.metadata).set_transaction_retention();
     let mut known = known.filter(|_| matches!(forgets, Ok(None)))?;
-    for txn in step.txns {
+    for txn in delta.txns {
         known.retain(|other| other.app_id != txn.app_id);
         known.push(txn.clone());
     }

@@ -1,4 +1,4 @@
-//! Commits that a listing of the log lacks because it is not of one moment.
+//! Gaps in a listing of the log: stores do not list a folder atomically.
 //!
 //! A folder, or a bucket of several pages, is listed while others write: a commit that was made meanwhile may be missing
 //! although a later one is found. Each version is there before the next one is made, so if a version below a commit that
@@ -32,8 +32,8 @@ pub fn gap(listing: &[LogFile]) -> Option<Gap> {
     Some(Gap { first: before?.saturating_add(1), newest })
 }
 
-/// A listing, completed up to `newest` by a later one. Of newer versions the later listing may again lack some.
-pub fn completed(listing: Vec<LogFile>, later: Vec<LogFile>, newest: u64) -> Vec<LogFile> {
+/// A listing, fill_gap up to `newest` by a later one. Of newer versions the later listing may again lack some.
+pub fn fill_gap(listing: Vec<LogFile>, later: Vec<LogFile>, newest: u64) -> Vec<LogFile> {
     let known: HashSet<String> = listing.iter().map(|file| file.file_name.clone()).collect();
     let missed = later.into_iter().filter(|file| file.name.version() <= newest && !known.contains(&file.file_name));
     let mut all: Vec<LogFile> = listing.into_iter().chain(missed).collect();

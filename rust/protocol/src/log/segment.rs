@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 
 /// A segment with at most this many commits after its checkpoint is extended rather than chosen again from a newer checkpoint,
 /// which would have to be decoded.
-const LONG_TAIL: u64 = 100;
+const MAX_EXTENDED_TAIL: u64 = 100;
 
 /// A file found in `_delta_log`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -156,7 +156,7 @@ impl Segment {
         let newest = checkpoints.last_key_value().map(|(at, _)| *at).filter(|at| Some(*at) > self.checkpoint_version());
         let base = self.checkpoint_version().unwrap_or_default();
         // A checkpoint after the newest commit means that commits are gone.
-        if newest.is_some_and(|at| at > version || version - base > LONG_TAIL) {
+        if newest.is_some_and(|at| at > version || version - base > MAX_EXTENDED_TAIL) {
             return None;
         }
         let mut extended = self.clone();
@@ -184,7 +184,7 @@ impl Segment {
         let commits: Vec<&LogFile> = self.commits.iter().collect();
         cover(&commits, first, self.version, false).map_err(|missing| {
             Error::corrupt(format!(
-                "the log has no commit for version {missing}, and the compaction over it is unusable"
+                "the log has no commit for version {missing}, and the compaction over it cannot be used"
             ))
         })
     }
@@ -265,7 +265,7 @@ fn distinct(listing: &[LogFile]) -> Vec<&LogFile> {
 /// UUID-named before classic before multi-part, and of those the one with fewest parts. All hold the same state; the
 /// order follows how they are written: UUID-named files are never overwritten, a classic one may be while it is read,
 /// and parts of a multi-part one may come from two writers. Equal candidates are ordered by time, then by name. A file
-/// without a byte, which a killed writer leaves in some stores, is no checkpoint.
+/// without a byte, which a killed writer leaves in some stores, is not a checkpoint.
 fn complete_checkpoints(files: &[&LogFile]) -> BTreeMap<u64, Checkpoint> {
     let mut sets: BTreeMap<(u64, u32), Vec<&LogFile>> = BTreeMap::new();
     let mut best: BTreeMap<u64, Checkpoint> = BTreeMap::new();

@@ -8,7 +8,7 @@
 use std::fmt;
 
 use crate::error::Result;
-use crate::expression::{self, Expression, Match, Name, Op, fmt_bytes, fmt_text};
+use crate::expression::{self, Expression, Match, Name, Op, fmt_bytes, fmt_string};
 use crate::scalar::Scalar;
 
 /// A condition on a row, TRUE, FALSE or NULL.
@@ -75,7 +75,7 @@ pub enum Predicate {
         negated: bool,
     },
     /// A boolean column, TRUE, FALSE or NULL standing alone.
-    Bare(Operand),
+    BooleanOperand(Operand),
     /// Any other condition.
     Expression(Box<Expression>),
 }
@@ -114,7 +114,7 @@ impl Predicate {
             | Self::In { .. }
             | Self::Between { .. }
             | Self::Like { .. }
-            | Self::Bare(_)
+            | Self::BooleanOperand(_)
             | Self::Expression(_) => 3,
         }
     }
@@ -163,16 +163,16 @@ impl fmt::Display for Predicate {
             }
             Self::Like { operand, pattern, escape, negated } => {
                 write!(f, "{operand} {}LIKE ", not(negated))?;
-                write_text(f, pattern)?;
+                write_string(f, pattern)?;
                 match escape {
                     None => Ok(()),
                     Some(escape) => {
                         f.write_str(" ESCAPE ")?;
-                        write_text(f, escape.encode_utf8(&mut [0; 4]))
+                        write_string(f, escape.encode_utf8(&mut [0; 4]))
                     }
                 }
             }
-            Self::Bare(operand) => write!(f, "{operand}"),
+            Self::BooleanOperand(operand) => write!(f, "{operand}"),
             Self::Expression(expression) => write!(f, "{expression:#}"),
         }
     }
@@ -199,7 +199,7 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
         Scalar::Float(_) => write!(f, "FLOAT '{value}'"),
         Scalar::Double(v) if v.is_finite() => write!(f, "{v:e}"),
         Scalar::Double(_) => write!(f, "DOUBLE '{value}'"),
-        Scalar::String(text) => write_text(f, text),
+        Scalar::String(text) => write_string(f, text),
         Scalar::Binary(bytes) => fmt_bytes(f, bytes),
         Scalar::Date(_) => write!(f, "DATE '{value}'"),
         Scalar::Timestamp(_) => write!(f, "TIMESTAMP '{value}'"),
@@ -207,8 +207,8 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
     }
 }
 
-fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
-    fmt_text(f, text, true)
+fn write_string(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+    fmt_string(f, text, true)
 }
 
 /// Reads a predicate.
@@ -276,7 +276,7 @@ impl Predicate {
     fn test(expression: &Expression) -> Option<Self> {
         Some(match expression {
             Expression::Column(_) | Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => {
-                Self::Bare(Operand::of(expression)?)
+                Self::BooleanOperand(Operand::of(expression)?)
             }
             Expression::Compare { left, op, right } => {
                 Self::Compare { left: Operand::of(left)?, op: *op, right: Operand::of(right)? }

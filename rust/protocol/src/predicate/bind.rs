@@ -47,7 +47,7 @@ fn negated(leaf: BoundPredicate, negate: bool) -> BoundPredicate {
 }
 
 /// An operand whose name is resolved.
-enum Side {
+enum BoundOperand {
     Column(Column),
     Literal(Scalar),
 }
@@ -65,43 +65,43 @@ impl Binder<'_> {
             (Predicate::Or(list), false) | (Predicate::And(list), true) => BoundPredicate::any_of(terms(list)?),
             (Predicate::Not(inner), _) => self.bind(inner, !negate),
             (Predicate::Compare { left, op, right }, _) => {
-                self.compared(left, if negate { op.negate() } else { *op }, right)
+                self.bind_comparison(left, if negate { op.negate() } else { *op }, right)
             }
             (Predicate::NullSafeEqual { left, right }, _) => {
-                let bound = if self.differ(left, right) {
+                let bound = if self.have_different_types(left, right) {
                     let (left, right) = (Box::new(Expression::from(left)), Box::new(Expression::from(right)));
                     leaf::bind_expression(&Expression::NullSafeEqual { left, right }, self.schema)?
                 } else {
-                    let (left, right) = self.sides(left, right)?;
+                    let (left, right) = self.bind_operands(left, right)?;
                     null_safe(left, right)?
                 };
                 Ok(negated(bound, negate))
             }
             (Predicate::IsNull { operand, negated: not }, _) => {
-                Ok(negated(is_null(self.side(operand)?), negate != *not))
+                Ok(negated(is_null(self.bind_operand(operand)?), negate != *not))
             }
             (Predicate::In { operand, list, negated: not }, _) => {
-                is_in(self.side(operand)?, list).map(|bound| negated(bound, negate != *not))
+                is_in(self.bind_operand(operand)?, list).map(|bound| negated(bound, negate != *not))
             }
             (Predicate::Between { operand, low, high, negated: not }, _) => {
                 let outside = negate != *not;
                 let (from, to) = if outside { (Op::Lt, Op::Gt) } else { (Op::Ge, Op::Le) };
-                let limit = |op, limit| self.compared(operand, op, limit);
+                let limit = |op, limit| self.bind_comparison(operand, op, limit);
                 let terms = vec![limit(from, low)?, limit(to, high)?];
                 if outside { BoundPredicate::any_of(terms) } else { Ok(BoundPredicate::all_of(terms)) }
             }
             (Predicate::Like { operand, pattern, escape, negated: not }, _) => {
-                let bound = like(self.side(operand)?, Pattern::new(pattern, *escape)?)?;
+                let bound = like(self.bind_operand(operand)?, Pattern::new(pattern, *escape)?)?;
                 Ok(negated(bound, negate != *not))
             }
             (Predicate::Expression(expression), _) => {
                 leaf::bind(expression, self.schema).map(|leaf| negated(leaf, negate))
             }
-            (Predicate::Bare(operand), _) => match self.side(operand)? {
-                Side::Literal(Scalar::Null) => Ok(BoundPredicate::Constant(None)),
-                Side::Literal(Scalar::Boolean(value)) => Ok(BoundPredicate::Constant(Some(value != negate))),
-                Side::Literal(_) => Err(Error::invalid(format!("`{operand}` is a value, not a condition"))),
-                Side::Column(column) => match column.data_type {
+            (Predicate::BooleanOperand(operand), _) => match self.bind_operand(operand)? {
+                BoundOperand::Literal(Scalar::Null) => Ok(BoundPredicate::Constant(None)),
+                BoundOperand::Literal(Scalar::Boolean(value)) => Ok(BoundPredicate::Constant(Some(value != negate))),
+                BoundOperand::Literal(_) => Err(Error::invalid(format!("`{operand}` is a value, not a condition"))),
+                BoundOperand::Column(column) => match column.data_type {
                     DataType::Primitive(PrimitiveType::Boolean) => {
                         Ok(BoundPredicate::Compare { column, op: Op::Eq, value: Scalar::Boolean(!negate) })
                     }
@@ -114,17 +114,17 @@ impl Binder<'_> {
         }
     }
 
-    fn compared(&self, left: &Operand, op: Op, right: &Operand) -> Result<BoundPredicate> {
-        if self.differ(left, right) {
+    fn bind_comparison(&self, left: &Operand, op: Op, right: &Operand) -> Result<BoundPredicate> {
+        if self.have_different_types(left, right) {
             let (left, right) = (Box::new(Expression::from(left)), Box::new(Expression::from(right)));
             return leaf::bind_expression(&Expression::Compare { left, op, right }, self.schema);
         }
-        let (left, right) = self.sides(left, right)?;
+        let (left, right) = self.bind_operands(left, right)?;
         compare(left, op, right)
     }
 
     /// Whether the sides are columns of different types.
-    fn differ(&self, left: &Operand, right: &Operand) -> bool {
+    fn have_different_types(&self, left: &Operand, right: &Operand) -> bool {
         match (left, right) {
             (Operand::Column(Name(left)), Operand::Column(Name(right))) => {
                 let types =
@@ -136,16 +136,18 @@ impl Binder<'_> {
     }
 
     /// Both sides of a comparison. An unknown name beside a column may be a value without its quotes.
-    fn sides(&self, left: &Operand, right: &Operand) -> Result<(Side, Side)> {
-        match (self.side(left), self.side(right)) {
+    fn bind_operands(&self, left: &Operand, right: &Operand) -> Result<(BoundOperand, BoundOperand)> {
+        match (self.bind_operand(left), self.bind_operand(right)) {
             (Ok(left), Ok(right)) => Ok((left, right)),
-            (Ok(Side::Column(column)), Err(error)) => Err(self.meant_value(&column, right).unwrap_or(error)),
-            (Err(error), Ok(Side::Column(column))) => Err(self.meant_value(&column, left).unwrap_or(error)),
+            (Ok(BoundOperand::Column(column)), Err(error)) => {
+                Err(self.suggest_literal(&column, right).unwrap_or(error))
+            }
+            (Err(error), Ok(BoundOperand::Column(column))) => Err(self.suggest_literal(&column, left).unwrap_or(error)),
             (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
 
-    fn meant_value(&self, column: &Column, operand: &Operand) -> Option<Error> {
+    fn suggest_literal(&self, column: &Column, operand: &Operand) -> Option<Error> {
         let Operand::Column(Name(path)) = operand else { return None };
         let word = path.join(".");
         let advice = match (hint::value(&word), &column.data_type) {
@@ -167,20 +169,20 @@ impl Binder<'_> {
         resolve::unknown_value(self.schema, path, &advice)
     }
 
-    fn side(&self, operand: &Operand) -> Result<Side> {
+    fn bind_operand(&self, operand: &Operand) -> Result<BoundOperand> {
         match operand {
-            Operand::Literal(value) => Ok(Side::Literal(value.clone())),
-            Operand::Column(Name(path)) => resolve::resolve(self.schema, path).map(Side::Column),
+            Operand::Literal(value) => Ok(BoundOperand::Literal(value.clone())),
+            Operand::Column(Name(path)) => resolve::resolve(self.schema, path).map(BoundOperand::Column),
         }
     }
 }
 
-fn compare(left: Side, op: Op, right: Side) -> Result<BoundPredicate> {
+fn compare(left: BoundOperand, op: Op, right: BoundOperand) -> Result<BoundPredicate> {
     match (left, right) {
-        (Side::Column(column), Side::Literal(value)) => compare_literal(column, op, &value),
-        (Side::Literal(value), Side::Column(column)) => compare_literal(column, op.flip(), &value),
-        (Side::Literal(left), Side::Literal(right)) => compare_constants(&left, op, &right),
-        (Side::Column(left), Side::Column(right)) => {
+        (BoundOperand::Column(column), BoundOperand::Literal(value)) => compare_literal(column, op, &value),
+        (BoundOperand::Literal(value), BoundOperand::Column(column)) => compare_literal(column, op.flip(), &value),
+        (BoundOperand::Literal(left), BoundOperand::Literal(right)) => compare_constants(&left, op, &right),
+        (BoundOperand::Column(left), BoundOperand::Column(right)) => {
             let (l, r) = (comparable(&left)?, comparable(&right)?);
             if l != r {
                 return Err(Error::invalid(format!(
@@ -282,23 +284,27 @@ fn compare_constants(left: &Scalar, op: Op, right: &Scalar) -> Result<BoundPredi
 }
 
 /// `a <=> b` as ANDs and ORs that are never NULL: if a comparison is NULL, a test beside it is FALSE.
-fn null_safe(left: Side, right: Side) -> Result<BoundPredicate> {
+fn null_safe(left: BoundOperand, right: BoundOperand) -> Result<BoundPredicate> {
     match (left, right) {
-        (Side::Literal(left), Side::Literal(right)) if left == Scalar::Null || right == Scalar::Null => {
+        (BoundOperand::Literal(left), BoundOperand::Literal(right))
+            if left == Scalar::Null || right == Scalar::Null =>
+        {
             Ok(BoundPredicate::Constant(Some(left == right)))
         }
-        (Side::Literal(left), Side::Literal(right)) => compare_constants(&left, Op::Eq, &right),
-        (Side::Column(column), Side::Literal(Scalar::Null)) | (Side::Literal(Scalar::Null), Side::Column(column)) => {
-            Ok(is_null(Side::Column(column)))
+        (BoundOperand::Literal(left), BoundOperand::Literal(right)) => compare_constants(&left, Op::Eq, &right),
+        (BoundOperand::Column(column), BoundOperand::Literal(Scalar::Null))
+        | (BoundOperand::Literal(Scalar::Null), BoundOperand::Column(column)) => {
+            Ok(is_null(BoundOperand::Column(column)))
         }
-        (Side::Column(column), Side::Literal(value)) | (Side::Literal(value), Side::Column(column)) => {
-            let present = negated(is_null(Side::Column(column.clone())), true);
+        (BoundOperand::Column(column), BoundOperand::Literal(value))
+        | (BoundOperand::Literal(value), BoundOperand::Column(column)) => {
+            let present = negated(is_null(BoundOperand::Column(column.clone())), true);
             Ok(BoundPredicate::all_of(vec![present, compare_literal(column, Op::Eq, &value)?]))
         }
-        (Side::Column(left), Side::Column(right)) => {
-            let [l, r] = [&left, &right].map(|side| is_null(Side::Column(side.clone())));
+        (BoundOperand::Column(left), BoundOperand::Column(right)) => {
+            let [l, r] = [&left, &right].map(|side| is_null(BoundOperand::Column(side.clone())));
             let [l_present, r_present] = [&l, &r].map(|null| negated(null.clone(), true));
-            let equal = compare(Side::Column(left), Op::Eq, Side::Column(right))?;
+            let equal = compare(BoundOperand::Column(left), Op::Eq, BoundOperand::Column(right))?;
             BoundPredicate::any_of(vec![
                 BoundPredicate::all_of(vec![l, r]),
                 BoundPredicate::all_of(vec![l_present, r_present, equal]),
@@ -307,24 +313,24 @@ fn null_safe(left: Side, right: Side) -> Result<BoundPredicate> {
     }
 }
 
-fn is_null(side: Side) -> BoundPredicate {
+fn is_null(side: BoundOperand) -> BoundPredicate {
     match side {
-        Side::Literal(value) => BoundPredicate::Constant(Some(value == Scalar::Null)),
-        Side::Column(Column { data_type: DataType::Primitive(PrimitiveType::Void), .. }) => {
+        BoundOperand::Literal(value) => BoundPredicate::Constant(Some(value == Scalar::Null)),
+        BoundOperand::Column(Column { data_type: DataType::Primitive(PrimitiveType::Void), .. }) => {
             BoundPredicate::Constant(Some(true))
         }
-        Side::Column(column) => BoundPredicate::IsNull(column),
+        BoundOperand::Column(column) => BoundPredicate::IsNull(column),
     }
 }
 
 /// `IN`. If the list has a NULL, the result is NULL where it would be FALSE.
-fn is_in(side: Side, list: &[Scalar]) -> Result<BoundPredicate> {
+fn is_in(side: BoundOperand, list: &[Scalar]) -> Result<BoundPredicate> {
     if list.is_empty() {
         return Ok(BoundPredicate::Constant(Some(false)));
     }
     let column = match side {
-        Side::Column(column) => column,
-        Side::Literal(value) => {
+        BoundOperand::Column(column) => column,
+        BoundOperand::Literal(value) => {
             let terms = list.iter().map(|item| compare_constants(&value, Op::Eq, item)).collect::<Result<_>>()?;
             return BoundPredicate::any_of(terms);
         }
@@ -346,12 +352,16 @@ fn is_in(side: Side, list: &[Scalar]) -> Result<BoundPredicate> {
     Ok(found)
 }
 
-fn like(side: Side, pattern: Pattern) -> Result<BoundPredicate> {
+fn like(side: BoundOperand, pattern: Pattern) -> Result<BoundPredicate> {
     let column = match side {
-        Side::Literal(Scalar::Null) => return Ok(BoundPredicate::Constant(None)),
-        Side::Literal(Scalar::String(text)) => return Ok(BoundPredicate::Constant(Some(pattern.matches(&text)))),
-        Side::Literal(value) => return Err(Error::invalid(format!("LIKE matches strings, and {value} is none"))),
-        Side::Column(column) => column,
+        BoundOperand::Literal(Scalar::Null) => return Ok(BoundPredicate::Constant(None)),
+        BoundOperand::Literal(Scalar::String(text)) => {
+            return Ok(BoundPredicate::Constant(Some(pattern.matches(&text))));
+        }
+        BoundOperand::Literal(value) => {
+            return Err(Error::invalid(format!("LIKE matches strings, and {value} is not a string")));
+        }
+        BoundOperand::Column(column) => column,
     };
     match &column.data_type {
         DataType::Primitive(PrimitiveType::Void) => return Ok(BoundPredicate::Constant(None)),

@@ -12,7 +12,7 @@ use crate::scalar::Scalar;
 /// A predicate over a schema's columns.
 #[derive(Debug, Clone, PartialEq)]
 pub enum BoundPredicate {
-    /// The same for every row; `None` is NULL.
+    /// One value for every row; `None` is NULL.
     Constant(Option<bool>),
     /// All of these.
     And(Vec<BoundPredicate>),
@@ -24,7 +24,7 @@ pub enum BoundPredicate {
     IsNull(Column),
     /// The column is not NULL.
     IsNotNull(Column),
-    /// The same value for every row whose column is not NULL, and NULL for the others.
+    /// One value for every row whose column is not NULL, and NULL for the others.
     Fixed {
         /// The column whose NULLs make it NULL.
         column: Column,

@@ -29,7 +29,7 @@ pub enum IsolationLevel {
     /// As if all commits had happened one after the other.
     #[default]
     Serializable,
-    /// The same for writes; reads may be older.
+    /// Writes as if all commits had happened one after the other; reads may be older.
     WriteSerializable,
     /// Only commits that touch the same files collide.
     SnapshotIsolation,
@@ -38,7 +38,8 @@ pub enum IsolationLevel {
 impl IsolationLevel {
     /// Reads a level's name, in any spelling.
     pub fn parse(text: &str) -> Result<Self> {
-        isolation_level(text).map_err(|why| Error::invalid(format!("`{}` is no isolation level: {why}", excerpt(text))))
+        isolation_level(text)
+            .map_err(|why| Error::invalid(format!("`{}` is not an isolation level: {why}", excerpt(text))))
     }
 
     /// The name that commits are given.

@@ -241,12 +241,3 @@ fn distance(a: &str, b: &str) -> usize {
     }
     row.last().copied().unwrap_or(0)
 }
-
-/// The properties as a Markdown table.
-pub fn docs_table() -> String {
-    let mut table = "| Property | Default | |\n|-|-|-|\n".to_owned();
-    for property in PROPERTIES {
-        table.push_str(&format!("| `{}` | {} | {} |\n", property.name, property.default, property.about));
-    }
-    table
-}

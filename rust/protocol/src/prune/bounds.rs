@@ -9,7 +9,7 @@ use arrow_array::{Array, ArrayRef, Int64Array, PrimitiveArray};
 use arrow_buffer::BooleanBuffer;
 use arrow_schema::DataType as ArrowType;
 
-use super::facts::Facts;
+use super::column_bounds::ColumnBounds;
 use crate::error::{Error, Result};
 use crate::predicate::Column;
 use crate::schema::arrow::to_arrow_type;
@@ -54,7 +54,7 @@ pub(super) struct Cache<'b> {
     bounds: &'b dyn Bounds,
     containers: usize,
     row_count: Option<Int64Array>,
-    columns: HashMap<Vec<String>, Facts>,
+    columns: HashMap<Vec<String>, ColumnBounds>,
 }
 
 impl<'b> Cache<'b> {
@@ -78,13 +78,13 @@ impl<'b> Cache<'b> {
     }
 
     /// Where a column may have values and where nulls.
-    pub(super) fn facts(&mut self, column: &Column) -> Result<&mut Facts> {
+    pub(super) fn presence_of(&mut self, column: &Column) -> Result<&mut ColumnBounds> {
         match self.columns.entry(column.path.clone()) {
             Entry::Occupied(known) => Ok(known.into_mut()),
             Entry::Vacant(vacant) if self.bounds.has_no_nulls(column) => {
-                let (some_value, some_null) =
+                let (may_have_value, may_have_null) =
                     (BooleanBuffer::new_set(self.containers), BooleanBuffer::new_unset(self.containers));
-                Ok(vacant.insert(Facts::unbounded(some_value, some_null)))
+                Ok(vacant.insert(ColumnBounds::unbounded(may_have_value, may_have_null)))
             }
             Entry::Vacant(vacant) => {
                 let nulls = self.bounds.null_count(column)?;
@@ -94,33 +94,33 @@ impl<'b> Cache<'b> {
         }
     }
 
-    /// [`Cache::facts`] and the column's limits.
-    pub(super) fn bounded_facts(&mut self, column: &Column) -> Result<&Facts> {
+    /// [`Cache::presence_of`] and the column's limits.
+    pub(super) fn bounds_of(&mut self, column: &Column) -> Result<&ColumnBounds> {
         let (bounds, containers) = (self.bounds, self.containers);
-        let facts = self.facts(column)?;
-        if !facts.bounded {
-            facts.is_exact = bounds.is_exact(column);
-            facts.min = check_bound("minima", bounds.min(column)?, column, containers, facts.is_exact)?;
-            facts.max = check_bound("maxima", bounds.max(column)?, column, containers, facts.is_exact)?;
-            facts.bounded = true;
+        let column_bounds = self.presence_of(column)?;
+        if !column_bounds.bounded {
+            column_bounds.is_exact = bounds.is_exact(column);
+            column_bounds.min = check_bound("minima", bounds.min(column)?, column, containers, column_bounds.is_exact)?;
+            column_bounds.max = check_bound("maxima", bounds.max(column)?, column, containers, column_bounds.is_exact)?;
+            column_bounds.bounded = true;
         }
-        Ok(facts)
+        Ok(column_bounds)
     }
 }
 
-fn presence(containers: usize, nulls: Option<&Int64Array>, rows: Option<&Int64Array>) -> Facts {
-    let some_null = match nulls {
+fn presence(containers: usize, nulls: Option<&Int64Array>, rows: Option<&Int64Array>) -> ColumnBounds {
+    let may_have_null = match nulls {
         Some(nulls) => all_but(nulls, |nulls| nulls == 0),
         None => BooleanBuffer::new_set(containers),
     };
-    let some_value = match (nulls, rows) {
+    let may_have_value = match (nulls, rows) {
         (Some(nulls), Some(rows)) => {
             let differ: BooleanBuffer = nulls.values().iter().zip(rows.values()).map(|(n, r)| n != r).collect();
             [nulls, rows].into_iter().filter_map(Array::nulls).fold(differ, |sum, known| &sum | &!known.inner())
         }
         (None, _) | (_, None) => BooleanBuffer::new_set(containers),
     };
-    Facts::unbounded(some_value, some_null)
+    ColumnBounds::unbounded(may_have_value, may_have_null)
 }
 
 /// All but the counts that are known and of which `test` is true.

@@ -10,7 +10,7 @@
 //! PROTOCOL.md: "Per-file Statistics".
 
 mod bounds;
-mod facts;
+mod column_bounds;
 
 use arrow_buffer::BooleanBuffer;
 
@@ -61,9 +61,9 @@ fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Re
         |value: bool| if value { BooleanBuffer::new_set(containers) } else { BooleanBuffer::new_unset(containers) };
     // AND is TRUE only if all terms are, and OR is FALSE only if all are (`needs_all`). Else one such term is enough.
     let of_terms = |terms: &[BoundPredicate], needs_all: bool, cache: &mut Cache| {
-        terms.iter().try_fold(all(needs_all), |sum, term| {
+        terms.iter().try_fold(all(needs_all), |result, term| {
             let term = may_be(outcome, term, cache)?;
-            Ok::<_, Error>(if needs_all { &sum & &term } else { &sum | &term })
+            Ok::<_, Error>(if needs_all { &result & &term } else { &result | &term })
         })
     };
     let is_true = outcome == Outcome::True;
@@ -85,15 +85,15 @@ fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Re
         }
         BoundPredicate::Expression(_) => all(true),
         BoundPredicate::IsNull(_) | BoundPredicate::IsNotNull(_) if outcome == Outcome::Null => all(false),
-        BoundPredicate::IsNull(column) => cache.facts(column)?.may_be_null(is_true),
-        BoundPredicate::IsNotNull(column) => cache.facts(column)?.may_be_null(!is_true),
+        BoundPredicate::IsNull(column) => cache.presence_of(column)?.may_be_null(is_true),
+        BoundPredicate::IsNotNull(column) => cache.presence_of(column)?.may_be_null(!is_true),
         BoundPredicate::CompareColumns { left, op, right } => {
-            let (l, r) = (cache.bounded_facts(left)?.clone(), cache.bounded_facts(right)?.clone());
+            let (l, r) = (cache.bounds_of(left)?.clone(), cache.bounds_of(right)?.clone());
             match outcome {
-                Outcome::Null => &l.some_null | &r.some_null,
+                Outcome::Null => &l.may_have_null | &r.may_have_null,
                 Outcome::True | Outcome::False => {
                     let op = if is_true { *op } else { op.negate() };
-                    &(&l.some_value & &r.some_value) & &l.may_compare(left, op, &r, right)?
+                    &(&l.may_have_value & &r.may_have_value) & &l.may_compare(left, op, &r, right)?
                 }
             }
         }
@@ -103,7 +103,7 @@ fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Re
         | BoundPredicate::In { column, .. }
         | BoundPredicate::Like { column, .. } => match outcome {
             // NULL where the column is.
-            Outcome::Null => cache.facts(column)?.some_null.clone(),
+            Outcome::Null => cache.presence_of(column)?.may_have_null.clone(),
             Outcome::True | Outcome::False => may_hold(is_true, predicate, column, cache)?,
         },
     })
@@ -112,25 +112,27 @@ fn may_be(outcome: Outcome, predicate: &BoundPredicate, cache: &mut Cache) -> Re
 /// Whether a condition on the values of one column may hold for some value, or fail.
 fn may_hold(holds: bool, predicate: &BoundPredicate, column: &Column, cache: &mut Cache) -> Result<BooleanBuffer> {
     if let BoundPredicate::Fixed { value, .. } = predicate {
-        let facts = cache.facts(column)?;
-        return Ok(if *value == holds { facts.some_value.clone() } else { facts.none() });
+        let bounds = cache.presence_of(column)?;
+        return Ok(if *value == holds { bounds.may_have_value.clone() } else { bounds.none() });
     }
-    let facts = cache.bounded_facts(column)?;
+    let bounds = cache.bounds_of(column)?;
     let of_values = match predicate {
-        BoundPredicate::Compare { op, value, .. } => facts.may(column, if holds { *op } else { op.negate() }, value)?,
+        BoundPredicate::Compare { op, value, .. } => {
+            bounds.may(column, if holds { *op } else { op.negate() }, value)?
+        }
         BoundPredicate::Range { low, low_included, high, high_included, .. } => {
             let above = if *low_included { Op::Ge } else { Op::Gt };
             let below = if *high_included { Op::Le } else { Op::Lt };
             match holds {
-                true => &facts.may(column, below, high)? & &facts.may_between(column, above, low, high)?,
-                false => &facts.may(column, above.negate(), low)? | &facts.may(column, below.negate(), high)?,
+                true => &bounds.may(column, below, high)? & &bounds.may_between(column, above, low, high)?,
+                false => &bounds.may(column, above.negate(), low)? | &bounds.may(column, below.negate(), high)?,
             }
         }
-        BoundPredicate::In { values, .. } if holds => facts.may_be_in(column, values)?,
-        BoundPredicate::In { values, .. } => facts.may_be_outside(column, values)?,
-        BoundPredicate::Like { pattern, .. } if holds => facts.may_match(column, pattern)?,
-        BoundPredicate::Like { pattern, .. } => facts.may_mismatch(pattern)?,
-        _ => facts.all(),
+        BoundPredicate::In { values, .. } if holds => bounds.may_be_in(column, values)?,
+        BoundPredicate::In { values, .. } => bounds.may_be_outside(column, values)?,
+        BoundPredicate::Like { pattern, .. } if holds => bounds.may_match(column, pattern)?,
+        BoundPredicate::Like { pattern, .. } => bounds.may_mismatch(pattern)?,
+        _ => bounds.all(),
     };
-    Ok(&of_values & &facts.some_value)
+    Ok(&of_values & &bounds.may_have_value)
 }

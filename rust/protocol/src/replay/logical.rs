@@ -14,18 +14,18 @@ use crate::action::DeletionVectorDescriptor;
 use crate::action::batch::AddBatch;
 use crate::error::Result;
 
-/// The live files of a version.
+/// A set of logical files, such as the live files of a version.
 #[derive(Debug, Clone, Default)]
 pub struct LogicalFiles {
     files: Fingerprints,
-    /// Those that have row ids, with the first of them.
-    numbered: Fingerprints,
+    /// The files that have row ids, with their first row id.
+    files_with_row_ids: Fingerprints,
 }
 
 impl LogicalFiles {
-    /// Adds a file without its row ids.
-    pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) {
-        self.files.insert(&identity(path, vector));
+    /// Adds a file without its row ids. Returns whether it is new.
+    pub fn insert(&mut self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+        self.files.insert(&identity(path, vector))
     }
 
     /// Adds files.
@@ -37,40 +37,63 @@ impl LogicalFiles {
             let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
             self.insert(path, vector.as_ref());
             if let Some(id) = first_row_id(adds, row) {
-                self.numbered.insert(&(identity(path, vector.as_ref()), id));
+                self.files_with_row_ids.insert(&(identity(path, vector.as_ref()), id));
             }
         }
         Ok(())
     }
 
+    /// Adds the files of another set.
+    pub fn append(&mut self, other: Self) {
+        self.files.extend(other.files);
+        self.files_with_row_ids.extend(other.files_with_row_ids);
+    }
+
+    /// Whether no file is in both sets.
+    pub fn is_disjoint(&self, other: &Self) -> bool {
+        self.files.is_disjoint(&other.files)
+    }
+
+    /// Number of files.
+    pub fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// Whether there are no files.
+    pub fn is_empty(&self) -> bool {
+        self.files.is_empty()
+    }
+
     /// Whether the file with this path and deletion vector is in the set.
-    pub fn has(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
+    pub fn contains(&self, path: &str, vector: Option<&DeletionVectorDescriptor>) -> bool {
         self.files.contains(&identity(path, vector))
     }
 
-    /// The rows of files that are not in the set.
+    /// The rows of `adds` whose files are not in the set.
     ///
     /// # Errors
     /// As [`LogicalFiles::extend`].
-    pub fn others(&self, adds: &AddBatch) -> Result<Vec<usize>> {
-        let mut others = Vec::new();
+    pub fn missing(&self, adds: &AddBatch) -> Result<Vec<usize>> {
+        let mut missing = Vec::new();
         for row in 0..adds.len() {
-            if !self.has(adds.path().value(row), adds.deletion_vector(row)?.as_ref()) {
-                others.push(row);
+            if !self.contains(adds.path().value(row), adds.deletion_vector(row)?.as_ref()) {
+                missing.push(row);
             }
         }
-        Ok(others)
+        Ok(missing)
     }
 
     /// The first file that has other row ids in `adds` than in the set.
     ///
     /// # Errors
     /// As [`LogicalFiles::extend`].
-    pub fn numbered_otherwise<'b>(&self, adds: &'b AddBatch) -> Result<Option<&'b str>> {
+    pub fn find_row_id_mismatch<'b>(&self, adds: &'b AddBatch) -> Result<Option<&'b str>> {
         for row in 0..adds.len() {
             let (path, vector) = (adds.path().value(row), adds.deletion_vector(row)?);
             let Some(id) = first_row_id(adds, row) else { continue };
-            if self.has(path, vector.as_ref()) && !self.numbered.contains(&(identity(path, vector.as_ref()), id)) {
+            if self.contains(path, vector.as_ref())
+                && !self.files_with_row_ids.contains(&(identity(path, vector.as_ref()), id))
+            {
                 return Ok(Some(path));
             }
         }

@@ -1,7 +1,7 @@
 //! Reconciliation: the newest action on a logical file is valid.
 //!
 //! A logical file is a path with a deletion vector id. Actions are passed newest version first; a file that the
-//! [`Replay`] has seen already is superseded. Commits are remembered, checkpoints are only looked up (nothing comes after them,
+//! [`Replay`] has already is superseded. Commits are inserted, checkpoints are only looked up (nothing comes after them,
 //! and a checkpoint holds a logical file once).
 //!
 //! Nothing is allocated for a row: the hash table holds positions in the batches and compares bytes there; only
@@ -42,9 +42,9 @@ struct Position {
 
 type Key<'a> = (Cow<'a, str>, Option<(&'a str, &'a str, Option<i32>)>);
 
-/// One of the batches that a [`Replay`] was shown.
+/// One of the batches that a [`Replay`] was batch_id.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown(u32);
+pub struct BatchId(u32);
 
 impl Replay {
     /// Nothing seen yet.
@@ -59,7 +59,7 @@ impl Replay {
 
     /// Whether both have seen a common file.
     pub fn overlaps(&self, other: &Self) -> bool {
-        other.batches.iter().any(|keys| self.unseen(keys).count_set_bits() < keys.len())
+        other.batches.iter().any(|keys| self.not_contained(keys).count_set_bits() < keys.len())
     }
 
     /// Whether nothing was seen, so that nothing older can be superseded.
@@ -67,60 +67,60 @@ impl Replay {
         self.seen.is_empty()
     }
 
-    /// Remembers the files of a commit. A bit is set for each that no newer action (nor an earlier row) mentioned.
-    pub fn remember(&mut self, keys: &KeyBatch) -> BooleanBuffer {
+    /// Inserts the files of a commit. A bit is set for each file that no newer action (nor an earlier row) mentioned.
+    pub fn insert(&mut self, keys: &KeyBatch) -> BooleanBuffer {
         let mut newest = BooleanBufferBuilder::new(keys.len());
-        let shown = self.show(keys.clone());
-        self.remember_rows(shown, 0..keys.len(), &mut newest);
+        let batch_id = self.add_batch(keys.clone());
+        self.insert_rows(batch_id, 0..keys.len(), &mut newest);
         newest.finish()
     }
 
-    /// Passes the files of several commits; [`Replay::remember_rows`] remembers some rows of them at a time.
-    pub fn show(&mut self, keys: KeyBatch) -> Shown {
-        let shown = Shown(u32::try_from(self.batches.len()).unwrap_or(u32::MAX));
+    /// Adds the files of several commits as a batch, of which [`Replay::insert_rows`] inserts some rows at a time.
+    pub fn add_batch(&mut self, keys: KeyBatch) -> BatchId {
+        let batch_id = BatchId(u32::try_from(self.batches.len()).unwrap_or(u32::MAX));
         self.batches.push(keys);
-        shown
+        batch_id
     }
 
-    /// Remembers rows of files that were passed by [`Replay::show`], and appends the same bits as [`Replay::remember`].
-    pub fn remember_rows(&mut self, shown: Shown, rows: Range<usize>, newest: &mut BooleanBufferBuilder) {
+    /// Inserts rows of a batch, and appends the bits that [`Replay::insert`] returns for them.
+    pub fn insert_rows(&mut self, batch_id: BatchId, rows: Range<usize>, newest: &mut BooleanBufferBuilder) {
         let Self { state, seen, batches } = self;
-        let Some(keys) = batches.get(shown.0 as usize) else { return };
+        let Some(keys) = batches.get(batch_id.0 as usize) else { return };
         for row in rows {
             let lookup = LookupKey::new(state, key(keys, row));
-            let slot = seen.entry(lookup.spread(), |p| lookup.is_at(batches, p), |p| spread(p.hash));
+            let slot = seen.entry(lookup.mixed_hash(), |p| lookup.is_at(batches, p), |p| mix_hash(p.hash));
             newest.append(matches!(slot, Entry::Vacant(_)));
             if let Entry::Vacant(slot) = slot {
                 let row = u32::try_from(row).unwrap_or(u32::MAX);
-                slot.insert(Position { hash: lookup.hash, batch: shown.0, row });
+                slot.insert(Position { hash: lookup.hash, batch: batch_id.0, row });
             }
         }
     }
 
-    /// Joins several, newest first.
-    pub fn joined<'r>(newest_first: impl IntoIterator<Item = &'r std::sync::Arc<Self>>) -> Self {
-        let mut joined = Self::new();
+    /// Merges several replays, newest first.
+    pub fn merge<'r>(newest_first: impl IntoIterator<Item = &'r std::sync::Arc<Self>>) -> Self {
+        let mut merged = Self::new();
         for batch in newest_first.into_iter().flat_map(|replay| &replay.batches) {
-            joined.remember(batch);
+            merged.insert(batch);
         }
-        joined
+        merged
     }
 
-    /// Whether the file with this path, as in the log, and this deletion vector was seen.
-    pub fn saw(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
-        self.has(&LookupKey::new(&self.state, (canonical_path(path), deletion_vector)))
+    /// Whether the file with this path, as in the log, and this deletion vector was inserted.
+    pub fn contains(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
+        self.contains_key(&LookupKey::new(&self.state, (canonical_path(path), deletion_vector)))
     }
 
-    /// Sets a bit for each file that no newer action mentioned. It remembers nothing, so batches may be looked up in parallel.
-    pub fn unseen(&self, keys: &KeyBatch) -> BooleanBuffer {
+    /// Sets a bit for each file that no newer action mentioned. It inserts nothing, so batches may be looked up in parallel.
+    pub fn not_contained(&self, keys: &KeyBatch) -> BooleanBuffer {
         if self.seen.is_empty() {
             return BooleanBuffer::new_set(keys.len());
         }
-        BooleanBuffer::collect_bool(keys.len(), |row| !self.has(&LookupKey::new(&self.state, key(keys, row))))
+        BooleanBuffer::collect_bool(keys.len(), |row| !self.contains_key(&LookupKey::new(&self.state, key(keys, row))))
     }
 
-    fn has(&self, lookup: &LookupKey<'_>) -> bool {
-        self.seen.find(lookup.spread(), |p| lookup.is_at(&self.batches, p)).is_some()
+    fn contains_key(&self, lookup: &LookupKey<'_>) -> bool {
+        self.seen.find(lookup.mixed_hash(), |p| lookup.is_at(&self.batches, p)).is_some()
     }
 }
 
@@ -137,8 +137,8 @@ impl<'a> LookupKey<'a> {
         Self { key, hash }
     }
 
-    fn spread(&self) -> u64 {
-        spread(self.hash)
+    fn mixed_hash(&self) -> u64 {
+        mix_hash(self.hash)
     }
 
     fn is_at(&self, batches: &[KeyBatch], position: &Position) -> bool {
@@ -148,7 +148,7 @@ impl<'a> LookupKey<'a> {
 }
 
 /// A 64-bit hash of the half. The hash table uses the highest bits and the lowest bits; both depend on all bits of the half.
-fn spread(half: u32) -> u64 {
+fn mix_hash(half: u32) -> u64 {
     u64::from(half).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 

@@ -1,7 +1,7 @@
 //! Sets of paths for lookups only: hundreds of thousands of files, which are never listed.
 //!
-//! A member is kept as 128 bits: two hashes with secret keys of this process. In a set of a million members, the
-//! probability that two are confused is one in 10^26.
+//! A member is kept as 128 bits: two hashes with secret keys of this process. The collision probability in a set of a million
+//! members is one in 10^26.
 
 use std::borrow::Borrow;
 use std::hash::{BuildHasher, Hash, RandomState};

@@ -28,7 +28,7 @@ pub struct Retention {
 
 /// A file in the store that stays.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Needed<'a> {
+pub enum KeptFile<'a> {
     /// A data file or a change file, by its path as the log spells it.
     Data(&'a str),
     /// A file of deletion vectors.
@@ -36,7 +36,7 @@ pub enum Needed<'a> {
 }
 
 /// A function that is called with each file that a vacuum keeps, possibly several times with the same file.
-pub type Keep<'k> = &'k mut dyn FnMut(Needed<'_>) -> Result<()>;
+pub type Keep<'k> = &'k mut dyn FnMut(KeptFile<'_>) -> Result<()>;
 
 /// Whether a file was modified before the cutoff, so long ago that no writer will still commit it. Both times are milliseconds
 /// since 1970.
@@ -56,22 +56,17 @@ impl Retention {
         self.current.map_or(0, |version| version.saturating_add(1))
     }
 
-    /// Whether a file was modified before the cutoff, so long ago that no writer will still commit it.
-    pub fn is_expired(&self, modified_ms: i64) -> bool {
-        is_before_cutoff(modified_ms, self.cutoff_ms)
-    }
-
-    /// Live files of the newest version, and those with young tombstones.
+    /// Keeps live files of the newest version, and files with young tombstones.
     ///
     /// # Errors
     /// Those of `keep`, and `Corrupt` for a deletion vector that cannot be read, naming the file.
-    pub fn files(&self, files: &AddBatch, keep: Keep<'_>) -> Result<()> {
+    pub fn keep_files(&self, files: &AddBatch, keep: Keep<'_>) -> Result<()> {
         for row in 0..files.len() {
             let path = files.path().value(row);
             let mut file = || {
-                keep(Needed::Data(path))?;
+                keep(KeptFile::Data(path))?;
                 match files.deletion_vector(row)?.map(|descriptor| source(&descriptor)).transpose()? {
-                    Some(Source::File { path, .. }) => keep(Needed::Vectors(path)),
+                    Some(Source::File { path, .. }) => keep(KeptFile::Vectors(path)),
                     Some(Source::Inline(_)) | None => Ok(()),
                 }
             };
@@ -84,18 +79,19 @@ impl Retention {
     /// version also the files that it added.
     ///
     /// # Errors
-    /// As [`Retention::files`].
-    pub fn commit<'c>(
+    /// As [`Retention::keep_files`].
+    pub fn keep_files_of_commit<'c>(
         &self,
         version: u64,
-        (adds, removes): (&AddBatch, &AddBatch),
+        adds: &AddBatch,
+        removes: &AddBatch,
         cdc: impl IntoIterator<Item = &'c Cdc>,
         keep: Keep<'_>,
     ) -> Result<()> {
         if version > self.newest {
-            self.files(adds, keep)?;
+            self.keep_files(adds, keep)?;
         }
-        self.files(removes, keep)?;
-        cdc.into_iter().try_for_each(|change| keep(Needed::Data(&change.path)).map_err(|e| e.in_file(&change.path)))
+        self.keep_files(removes, keep)?;
+        cdc.into_iter().try_for_each(|change| keep(KeptFile::Data(&change.path)).map_err(|e| e.in_file(&change.path)))
     }
 }

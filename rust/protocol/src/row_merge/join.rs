@@ -15,7 +15,7 @@ use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType, StructType};
 
 /// Most values of a key that a filter lists one by one.
-const MOST_NAMED: usize = 200;
+const MAX_NAMED: usize = 200;
 
 /// The condition of a merge.
 #[derive(Debug, Clone)]
@@ -24,9 +24,9 @@ pub struct JoinCondition {
     pub keys: Vec<JoinKey>,
     /// Filters of the target, as SQL over its columns.
     pub target_only: Vec<String>,
-    /// The same conditions, bound to both sides.
+    /// The filters of the target, bound to both sides.
     pub target_only_bound: Vec<BoundExpression>,
-    /// The conditions on both sides that are no equalities.
+    /// The conditions on both sides that are not equalities.
     pub rest: Vec<BoundExpression>,
     /// The whole condition as parsed.
     pub whole: Expression,
@@ -54,7 +54,7 @@ impl JoinKey {
 
 impl JoinCondition {
     /// # Errors
-    /// `Invalid` for SQL that cannot be read, that is no condition or names columns that there are not; `Unsupported` for
+    /// `Invalid` for SQL that cannot be read, that is not a condition or names columns that there are not; `Unsupported` for
     /// what deltic does not evaluate.
     pub fn parse(sql: &str, sides: &Sides) -> Result<Self> {
         let whole = sides.qualified(parse_value(sql)?, VisibleSides::Both)?;
@@ -257,7 +257,7 @@ impl Bounds {
             if !values.contains(&value) {
                 values.push(value);
             }
-            if values.len() > MOST_NAMED {
+            if values.len() > MAX_NAMED {
                 self.values = None;
             }
         }

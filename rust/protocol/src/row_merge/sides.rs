@@ -35,7 +35,7 @@ pub struct Sides {
 impl Sides {
     /// # Errors
     /// `Invalid` if both aliases are the same, or one is empty.
-    pub fn new(target: StructType, source: StructType, (source_alias, target_alias): (&str, &str)) -> Result<Self> {
+    pub fn new(target: StructType, source: StructType, source_alias: &str, target_alias: &str) -> Result<Self> {
         for (alias, what) in [(source_alias, "source_alias"), (target_alias, "target_alias")] {
             if alias.trim().is_empty() {
                 return Err(Error::invalid(format!("{what} is empty; leave it out, or give a name")));
@@ -49,7 +49,7 @@ impl Sides {
         Ok(Self { target, source, target_alias, source_alias })
     }
 
-    /// The same with other columns of the table.
+    /// Both sides, with other columns of the target.
     #[must_use]
     pub fn with_target(&self, target: StructType) -> Self {
         Self { target, ..self.clone() }
@@ -107,7 +107,7 @@ impl Sides {
     /// A condition of a clause.
     ///
     /// # Errors
-    /// As [`Sides::bind`]; `Invalid` for a value that is no condition.
+    /// As [`Sides::bind`]; `Invalid` for a value that is not a condition.
     pub fn condition(&self, sql: &str, visible: VisibleSides) -> Result<BoundExpression> {
         self.bind_condition(parse_value(sql)?, visible)
     }
@@ -117,7 +117,7 @@ impl Sides {
         let bound = self.bind(condition, visible)?;
         match bound.data_type() {
             DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => Ok(bound),
-            other => Err(Error::invalid(format!("`{bound}` is no condition, but a value of type {other}"))),
+            other => Err(Error::invalid(format!("`{bound}` is not a condition but a value of type {other}"))),
         }
     }
 

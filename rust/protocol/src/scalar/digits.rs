@@ -4,17 +4,17 @@
 //! converted without a loop over them. Other forms are left to the general parser.
 
 /// One of something in each byte.
-const EACH: u64 = 0x0101_0101_0101_0101;
-const HIGHEST: u64 = EACH * 0x80;
+const EACH_BYTE: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = EACH_BYTE * 0x80;
 /// What is added to a byte so that all above the greatest that may be there reach the highest bit.
 const TO_NINE: u8 = 0x80 - 10;
 const TO_NOTHING: u8 = 0x80 - 1;
 /// Bytes of a number, its point with them, of which few have more than eight.
-const MOST_BYTES: usize = 16;
-const POWERS: [u64; MOST_BYTES] = {
-    let mut powers = [1; MOST_BYTES];
+const MAX_BYTES: usize = 16;
+const POWERS: [u64; MAX_BYTES] = {
+    let mut powers = [1; MAX_BYTES];
     let mut at = 1;
-    while at < MOST_BYTES {
+    while at < MAX_BYTES {
         powers[at] = powers[at - 1] * 10;
         at += 1;
     }
@@ -77,7 +77,7 @@ impl Plain {
                 let (digits, behind) = digits!(u64, bytes, length);
                 (eight(digits), behind)
             }
-            length @ 9..=MOST_BYTES => {
+            length @ 9..=MAX_BYTES => {
                 let (digits, behind) = digits!(u128, bytes, length);
                 (eight(digits as u64) * 100_000_000 + eight((digits >> 64) as u64), behind)
             }
@@ -136,7 +136,7 @@ fn eight(digits: u64) -> u64 {
 pub(super) fn of_form(text: [u8; 8], form: &[u8; 8]) -> Option<[u8; 8]> {
     let found = u64::from_le_bytes(text) ^ u64::from_le_bytes(*form);
     let room = u64::from_le_bytes(form.map(|byte| if byte == b'0' { TO_NINE } else { TO_NOTHING }));
-    let beyond = (found.wrapping_add(room) | found) & HIGHEST;
+    let beyond = (found.wrapping_add(room) | found) & HIGH_BITS;
     (beyond == 0).then(|| found.to_le_bytes())
 }
 

@@ -239,7 +239,7 @@ impl Scalar {
         })
     }
 
-    /// Whether it is a float that is no number.
+    /// Whether it is a float that is not a number.
     pub fn is_nan(&self) -> bool {
         match self {
             Self::Float(v) => v.is_nan(),

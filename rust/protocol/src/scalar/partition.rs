@@ -40,7 +40,7 @@ fn without_empty(array: &ArrayRef, lengths: impl Iterator<Item = usize>) -> Resu
 /// Rows with the columns at some positions normalised, which may be null then.
 ///
 /// # Errors
-/// `Internal` for arrays that do not fit, which the types rule out.
+/// `Internal` for arrays that do not fit (cannot happen).
 pub fn normalise_columns(rows: RecordBatch, positions: &[usize]) -> Result<RecordBatch> {
     if positions.is_empty() {
         return Ok(rows);

@@ -179,7 +179,7 @@ fn parse_days(text: &str) -> Option<i64> {
 
 /// Of `YYYY-MM-DD` as it is nearly always written; `None` says nothing.
 fn plain_days(text: &[u8; 10]) -> Option<i64> {
-    /// Days before each month of a year that is no leap year, by its number, and before the next year.
+    /// Days before each month of a year that is not a leap year, by its number, and before the next year.
     const BEFORE: [i64; 14] = [0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
     let [y1, y2, y3, y4, _, m1, m2, _] = of_form(*text.first_chunk()?, b"0000-00-")?;
     let [y1, y2, y3, y4, m1, m2] = [y1, y2, y3, y4, m1, m2].map(i64::from);

@@ -22,6 +22,7 @@ use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 use serde_json::{Map, Value};
 
 use super::arrow_name::arrow_name;
+use super::char_length::CHAR_VARCHAR_TYPE;
 use super::json::MAX_DEPTH;
 use super::{ArrayType, DataType, MapType, PrimitiveType, StructField, StructType, json};
 use crate::error::{Error, Result};
@@ -41,7 +42,7 @@ const TRANSPARENT: [&str; 6] = ["arrow.json", VARIANT[0], "arrow.uuid", "geoarro
 const VARIANT: [&str; 2] = ["arrow.parquet.variant", "parquet.variant"];
 
 /// Column metadata that describe values, in any table; all others define a column of one table.
-const DESCRIBES: [&str; 2] = ["comment", "__CHAR_VARCHAR_TYPE_STRING"];
+const DESCRIBES: [&str; 2] = ["comment", CHAR_VARCHAR_TYPE];
 
 /// Field metadata of rows: a JSON object of further metadata for the column. A program sets it if it knows which
 /// keys a user has added; Arrow's metadata in general does not say where it comes from.

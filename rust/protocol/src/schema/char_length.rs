@@ -64,7 +64,7 @@ impl Lengths {
             Error::unsupported(
                 "charVarchar",
                 format!(
-                    "the column `{}` is {} and its metadata `{CHAR_VARCHAR_TYPE}` is {shown}, which is no such type with \
+                    "the column `{}` is {} and its metadata `{CHAR_VARCHAR_TYPE}` is {shown}, which is not that type with \
                      lengths of char and varchar; correct the metadata",
                     field.name, field.data_type
                 ),
@@ -149,7 +149,7 @@ impl Parsed {
 }
 
 /// Deepest nesting of types; deeper ones are refused, because the parser is recursive.
-const DEEPEST: usize = 100;
+const MAX_DEPTH: usize = 100;
 
 struct Parser<'a> {
     rest: &'a str,
@@ -165,7 +165,7 @@ impl<'a> Parser<'a> {
 
     fn data_type(&mut self) -> Option<Parsed> {
         self.depth += 1;
-        if self.depth > DEEPEST {
+        if self.depth > MAX_DEPTH {
             return None;
         }
         let word = self.until(&['<', '>', '(', ',']).trim().to_ascii_lowercase();

@@ -44,7 +44,9 @@ impl Identity {
         let corrupt = |what: &str| Error::corrupt(format!("the identity column `{}` {what}", field.name));
         let number = |key: &str| match field.metadata.get(key) {
             None => Ok(None),
-            Some(value) => value.as_i64().map(Some).ok_or_else(|| corrupt(&format!("has a `{key}` that is no long"))),
+            Some(value) => {
+                value.as_i64().map(Some).ok_or_else(|| corrupt(&format!("has a `{key}` that is not a long")))
+            }
         };
         let needed = |key: &str| number(key)?.ok_or_else(|| corrupt(&format!("has no `{key}`")));
         if field.data_type != DataType::Primitive(PrimitiveType::Long) {
@@ -58,7 +60,7 @@ impl Identity {
             None => false,
             Some(value) => value
                 .as_bool()
-                .ok_or_else(|| corrupt(&format!("has an `{ALLOW_EXPLICIT_INSERT}` that is no boolean")))?,
+                .ok_or_else(|| corrupt(&format!("has an `{ALLOW_EXPLICIT_INSERT}` that is not a boolean")))?,
         };
         Ok(Some(Self { start: needed(START)?, step, watermark: number(HIGH_WATERMARK)?, allows_explicit }))
     }

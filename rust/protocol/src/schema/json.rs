@@ -2,7 +2,7 @@
 //!
 //! The text comes from storage: deeper nesting than [`MAX_DEPTH`] and missing members are
 //! [`Kind::Corrupt`](crate::error::Kind::Corrupt) with the path of the field; unknown types are [`ForeignType`]s, so that
-//! one column does not keep others from being read; recursion is limited. Printing a schema of at most that depth and
+//! one column does not keep others from being read; recursion is limited. Serialising a schema of at most that depth and
 //! parsing it gives the same schema (`schema::properties::schema_json_round_trips`).
 //!
 //! PROTOCOL.md: "Schema Serialization Format".
@@ -29,8 +29,8 @@ pub fn parse(text: &str) -> Result<StructType> {
     }
 }
 
-/// Prints a `schemaString`.
-pub fn print(schema: &StructType) -> String {
+/// Serialises a schema as a `schemaString`.
+pub fn to_json(schema: &StructType) -> String {
     struct_value(schema).to_string()
 }
 

@@ -52,7 +52,7 @@ pub enum ColumnMapping {
     Unlisted,
 }
 
-/// The text of [`ColumnMapping::Unlisted`] when it is sent to executors; it is no value of the property.
+/// The text of [`ColumnMapping::Unlisted`] when it is sent to executors; it is not a value of the property.
 const UNLISTED: &str = "name, not listed";
 
 impl ColumnMapping {

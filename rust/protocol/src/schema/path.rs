@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 /// # Errors
 /// `Invalid` if it is none.
 pub fn parse(text: &str) -> Result<Vec<String>> {
-    let wrong = |why: &str| Error::invalid(format!("`{text}` is no path of a column: {why}"));
+    let wrong = |why: &str| Error::invalid(format!("`{text}` is not a column path: {why}"));
     let mut paths = parse_list(text).map_err(|why| wrong(&why))?.into_iter();
     match (paths.next(), paths.next()) {
         (Some(path), None) => Ok(path),

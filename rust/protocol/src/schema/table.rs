@@ -37,7 +37,7 @@ impl TableSchema {
 
 impl From<StructType> for TableSchema {
     fn from(columns: StructType) -> Self {
-        Self(Arc::new(Parsed { text: json::print(&columns), columns }))
+        Self(Arc::new(Parsed { text: json::to_json(&columns), columns }))
     }
 }
 

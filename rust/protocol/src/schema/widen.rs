@@ -90,14 +90,14 @@ impl Record {
                 value_contains_null: new.value_contains_null,
             })),
             (DataType::Primitive(from), DataType::Primitive(to)) if from != to => {
-                changes.push(self.entry((from, to), at));
+                changes.push(self.entry(from, to, at));
                 after.clone()
             }
             (_, after) => after.clone(),
         }
     }
 
-    fn entry(self, (from, to): (&PrimitiveType, &PrimitiveType), at: &str) -> Value {
+    fn entry(self, from: &PrimitiveType, to: &PrimitiveType, at: &str) -> Value {
         let mut entry = Map::new();
         let mut say = |key: &str, value: Value| drop(entry.insert(key.to_owned(), value));
         if let Some(version) = self.version {

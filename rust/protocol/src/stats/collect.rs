@@ -1,9 +1,9 @@
-//! Collects the statistics of a data file while it is written, and prints them.
+//! Collects the statistics of a data file while it is written, and serialises them.
 //!
 //! Rows arrive as Arrow batches in the table's Arrow types with physical names; the result is the text of
 //! `add.stats`. Reading statistics is in `read`.
 //!
-//! Invariant: a printed minimum is <= and a printed maximum >= every value of the file, after any truncation
+//! Invariant: a minimum is <= and a maximum >= every value of the file, after any truncation
 //! (the properties `stats::collect::bounds_hold_every_…`), where the last millisecond of the year 9999 counts as its end. A
 //! bound that JSON or other readers could misread is left out, together with the other one, since readers use a single
 //! bound for both: infinities, columns with a NaN, years outside 1 to 9999, strings that cannot be rounded up. Null counts
@@ -29,7 +29,7 @@ use crate::scalar::Scalar;
 use crate::schema::collation::is_collated;
 use crate::schema::{DataType, PrimitiveType, StructField, StructType};
 
-/// How many characters of a text are kept in its bounds, unless the table says otherwise.
+/// How many characters of a string are kept in its bounds, unless the table says otherwise.
 pub const STRING_PREFIX_LENGTH: usize = 32;
 
 /// How many leaf columns have statistics, unless the table says otherwise.
@@ -111,7 +111,7 @@ impl StatsCollector {
         }
     }
 
-    /// Keeps this many characters of a text, instead of [`STRING_PREFIX_LENGTH`].
+    /// Keeps this many characters of a string, instead of [`STRING_PREFIX_LENGTH`].
     #[must_use]
     pub fn with_prefix_length(mut self, characters: usize) -> Self {
         self.prefix_length = characters;
@@ -130,7 +130,7 @@ impl StatsCollector {
     ///
     /// # Errors
     /// Those of `known`; `Internal` if the values are of another type than the column.
-    pub fn update_known(&mut self, rows: u64, known: &dyn Fn(&[&str]) -> Result<KnownColumn>) -> Result<()> {
+    pub fn update_known(&mut self, rows: u64, known: &dyn Fn(&[&str]) -> Result<PrecomputedStats>) -> Result<()> {
         self.rows = self.rows.saturating_add(rows);
         self.columns.iter_mut().try_for_each(|column| column.update_known(&mut Vec::new(), self.prefix_length, known))
     }
@@ -175,11 +175,11 @@ impl ColumnStats<'_> {
     }
 }
 
-/// Known bounds and null count of a column.
+/// Bounds and null count of a column that were computed elsewhere.
 #[derive(Debug, Default)]
-pub struct KnownColumn {
+pub struct PrecomputedStats {
     /// Values that include a lower and an upper bound of all rows; `None` if these are not known.
-    pub extremes: Option<ArrayRef>,
+    pub min_max: Option<ArrayRef>,
     /// How many rows are null.
     pub nulls: Option<u64>,
 }
@@ -296,7 +296,7 @@ impl Column {
         &'a mut self,
         path: &mut Vec<&'a str>,
         prefix_length: usize,
-        known: &dyn Fn(&[&str]) -> Result<KnownColumn>,
+        known: &dyn Fn(&[&str]) -> Result<PrecomputedStats>,
     ) -> Result<()> {
         path.push(&self.name);
         match &mut self.kind {
@@ -308,7 +308,7 @@ impl Column {
             ColumnKind::Leaf { nulls, bounds } => {
                 let known = known(path)?;
                 *nulls = nulls.zip(known.nulls).map(|(nulls, more)| nulls.saturating_add(more));
-                match &known.extremes {
+                match &known.min_max {
                     None => *bounds = Bounds::None,
                     Some(values) if values.logical_null_count() < values.len() => {
                         bounds.update(values, prefix_length).ok_or_else(|| foreign(&self.name, values.data_type()))?;
@@ -389,23 +389,23 @@ impl Bounds {
             Self::None => {}
             Self::Whole { range, form } => {
                 let seen = match (form, array.data_type()) {
-                    (Form::Number, ArrowType::Int8) => extremes::<types::Int8Type, _>(array),
-                    (Form::Number, ArrowType::Int16) => extremes::<types::Int16Type, _>(array),
-                    (Form::Number, ArrowType::Int32) => extremes::<types::Int32Type, _>(array),
-                    (Form::Number, ArrowType::Int64) => extremes::<types::Int64Type, _>(array),
-                    (Form::Date, ArrowType::Date32) => extremes::<types::Date32Type, _>(array),
+                    (Form::Number, ArrowType::Int8) => min_max::<types::Int8Type, _>(array),
+                    (Form::Number, ArrowType::Int16) => min_max::<types::Int16Type, _>(array),
+                    (Form::Number, ArrowType::Int32) => min_max::<types::Int32Type, _>(array),
+                    (Form::Number, ArrowType::Int64) => min_max::<types::Int64Type, _>(array),
+                    (Form::Date, ArrowType::Date32) => min_max::<types::Date32Type, _>(array),
                     (Form::Instant(_), ArrowType::Timestamp(_, _)) => {
-                        extremes::<types::TimestampMicrosecondType, _>(array)
+                        min_max::<types::TimestampMicrosecondType, _>(array)
                     }
                     _ => return None,
                 };
                 widen(range, seen?);
             }
-            Self::Decimal { range, .. } => widen(range, extremes::<types::Decimal128Type, _>(array)?),
+            Self::Decimal { range, .. } => widen(range, min_max::<types::Decimal128Type, _>(array)?),
             Self::Float { range, has_nan } => {
                 let seen = match array.data_type() {
-                    ArrowType::Float32 => extremes::<types::Float32Type, f64>(array)?,
-                    _ => extremes::<types::Float64Type, f64>(array)?,
+                    ArrowType::Float32 => min_max::<types::Float32Type, f64>(array)?,
+                    _ => min_max::<types::Float64Type, f64>(array)?,
                 };
                 // The kernels use the total order of IEEE 754: a NaN, of either sign, is at one of the ends.
                 *has_nan |= seen.0.is_nan() || seen.1.is_nan();
@@ -466,7 +466,7 @@ impl Bounds {
 }
 
 /// Least and greatest non-null value; `None` if the array is of another type or all null.
-fn extremes<T: ArrowNumericType, N: From<T::Native>>(array: &ArrayRef) -> Option<(N, N)> {
+fn min_max<T: ArrowNumericType, N: From<T::Native>>(array: &ArrayRef) -> Option<(N, N)> {
     let array = array.as_primitive_opt::<T>()?;
     Some((aggregate::min(array)?.into(), aggregate::max(array)?.into()))
 }
@@ -542,7 +542,7 @@ enum StatsMember {
     NullCount,
 }
 
-/// Prints the object `member` of the statistics. Returns whether any column has a value.
+/// Serialises the object `member` of the statistics. Returns whether any column has a value.
 fn print_columns(columns: &[Column], member: StatsMember, prefix_length: usize, out: &mut String) -> bool {
     out.push('{');
     let mut any = false;

@@ -4,11 +4,11 @@
 //! PROTOCOL.md: "Per-file Statistics".
 
 pub mod collect;
+pub mod json;
 mod leaf;
-mod places;
 pub mod read;
-mod shapes;
-pub mod text;
+mod spans;
+mod templates;
 pub mod typed;
 mod values;
 

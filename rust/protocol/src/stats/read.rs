@@ -21,8 +21,8 @@ use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, TimeUnit};
 
 pub use super::leaf::Leaf;
-use super::places::{Member, NUM_RECORDS, Places, StatsValue, TIGHT_BOUNDS, Tree, number_of};
-use super::shapes::Shapes;
+use super::spans::{Member, NUM_RECORDS, StatsValue, TIGHT_BOUNDS, Tree, ValueSpans, number_of};
+use super::templates::StatsTemplates;
 use super::values::{MILLISECOND, Margin, OFFSET_SKEW, Values, count, near_double, near_float, truth};
 use crate::error::Result;
 use crate::json::{Scanner, unescape};
@@ -31,7 +31,7 @@ use crate::schema::{DataType, PrimitiveType, StructField};
 
 /// The statistics of this many files are located before values are read: then the values of a column are read one after the
 /// other, while the strings are still in the processor's cache.
-const TOGETHER: usize = 32;
+const BATCH_FILES: usize = 32;
 
 /// Bounds of one column, one row for each file, in the column's Arrow type. Null is unknown.
 #[derive(Debug, Clone)]
@@ -101,10 +101,10 @@ fn read_json<'a>(
     to_the_end: bool,
 ) -> Result<StatsColumns> {
     let mut stats = stats.into_iter().map(|text| text.map(Scanner::new));
-    let mut reader = JsonReader::new(leaves, margin, to_the_end, TOGETHER, stats.size_hint().0);
-    let mut some = Vec::with_capacity(TOGETHER);
+    let mut reader = JsonReader::new(leaves, margin, to_the_end, BATCH_FILES, stats.size_hint().0);
+    let mut some = Vec::with_capacity(BATCH_FILES);
     loop {
-        some.extend(stats.by_ref().take(TOGETHER));
+        some.extend(stats.by_ref().take(BATCH_FILES));
         if some.is_empty() {
             return reader.finish(leaves);
         }
@@ -117,9 +117,9 @@ fn read_json<'a>(
 pub(crate) struct JsonReader {
     tree: Tree,
     /// Used if all columns of a string are wanted.
-    shapes: Option<Shapes>,
-    /// Places in the strings that are being read.
-    places: Places,
+    templates: Option<StatsTemplates>,
+    /// ValueSpans in the strings that are being read.
+    spans: ValueSpans,
     num_records: Int64Builder,
     tight_bounds: BooleanBuilder,
     columns: Vec<Bounds>,
@@ -140,8 +140,8 @@ impl JsonReader {
         Self {
             tree: Tree::new(leaves),
             // For a few columns it is faster to skip the others.
-            shapes: (margin == Margin::None && to_the_end).then(Shapes::default),
-            places: Places::new(leaves.len(), together),
+            templates: (margin == Margin::None && to_the_end).then(StatsTemplates::default),
+            spans: ValueSpans::new(leaves.len(), together),
             num_records: Int64Builder::with_capacity(rows),
             tight_bounds: BooleanBuilder::with_capacity(rows),
             columns: leaves.iter().map(|leaf| Bounds::new(leaf, margin, rows)).collect(),
@@ -155,7 +155,7 @@ impl JsonReader {
         self.scan(&[text.map(Scanner::new)]);
     }
 
-    /// Reads the statistics of the next file from a JSON string; `None` if it is no JSON string.
+    /// Reads the statistics of the next file from a JSON string; `None` if it is not a JSON string.
     pub(crate) fn read_quoted(&mut self, quoted: Option<&[u8]>) -> Option<()> {
         let Some(quoted) = quoted else {
             self.scan(&[None]);
@@ -177,35 +177,35 @@ impl JsonReader {
     /// Reads the statistics of some files together.
     fn scan(&mut self, files: &[Option<Scanner<'_>>]) {
         for (file, json) in files.iter().enumerate() {
-            self.places.begin(file);
+            self.spans.begin(file);
             if let Some(json) = json {
                 self.find(json.clone());
             }
         }
-        let mut texts = [""; TOGETHER];
+        let mut texts = [""; BATCH_FILES];
         texts.iter_mut().zip(files).for_each(|(text, json)| *text = json.as_ref().map_or("", Scanner::text));
         let texts = texts.get(..files.len()).unwrap_or_default();
-        let values = |number| self.places.values(number, texts);
+        let values = |number| self.spans.values(number, texts);
         values(NUM_RECORDS).for_each(|value| self.num_records.append_option(value.and_then(count)));
         values(TIGHT_BOUNDS).for_each(|value| self.tight_bounds.append_option(value.and_then(truth)));
         for (leaf, column) in self.columns.iter_mut().enumerate() {
-            let values = |member| self.places.values(number_of(leaf, member), texts);
+            let values = |member| self.spans.values(number_of(leaf, member), texts);
             column.extend(values(Member::Min), values(Member::Max), values(Member::NullCount));
         }
     }
 
     fn find(&mut self, json: Scanner<'_>) {
-        let Self { tree, shapes, places, .. } = self;
-        if let Some(shapes) = shapes
-            && shapes.find(json.text(), places).is_some()
+        let Self { tree, templates, spans, .. } = self;
+        if let Some(templates) = templates
+            && templates.find(json.text(), spans).is_some()
         {
             return;
         }
-        places.clear();
-        match (tree.find(json.clone(), places, self.to_the_end), shapes) {
+        spans.clear();
+        match (tree.find(json.clone(), spans, self.to_the_end), templates) {
             // Unreadable statistics count as missing, also the values before the fault.
-            (None, _) => places.clear(),
-            (Some(()), Some(shapes)) => shapes.learn(json, tree),
+            (None, _) => spans.clear(),
+            (Some(()), Some(templates)) => templates.learn(json, tree),
             (Some(()), None) => {}
         }
     }
@@ -225,7 +225,7 @@ pub fn from_struct(stats: &StructArray, leaves: &[Leaf]) -> Result<StatsColumns>
     let counts = |name: &str, path: &[String]| {
         let counts = typed.find(name, path).and_then(|a| cast(&a, &ArrowType::Int64).ok());
         let counts = counts.as_ref().and_then(|a| a.as_primitive_opt::<Int64Type>());
-        // A negative number is no count.
+        // A negative number is not a count.
         counts.map_or_else(|| Int64Array::new_null(stats.len()), |a| a.unary_opt(|n| (n >= 0).then_some(n)))
     };
     let leaves = leaves.iter().map(|leaf| {
@@ -262,7 +262,7 @@ pub(super) struct TypedColumns<'s> {
 }
 
 /// Up to this many columns are searched one by one.
-const FEW_COLUMNS: usize = 8;
+const SMALL_COLUMNS_THRESHOLD: usize = 8;
 
 impl<'s> TypedColumns<'s> {
     /// The columns of `stats`, of which `wanted` columns will be asked for.
@@ -274,7 +274,7 @@ impl<'s> TypedColumns<'s> {
             }
             (name.to_owned(), columns)
         };
-        let all = (wanted > FEW_COLUMNS).then(|| ["minValues", "maxValues", "nullCount"].map(below).into());
+        let all = (wanted > SMALL_COLUMNS_THRESHOLD).then(|| ["minValues", "maxValues", "nullCount"].map(below).into());
         Self { stats, all }
     }
 
@@ -388,7 +388,7 @@ fn shift_micros(array: &ArrayRef, by: i64) -> ArrayRef {
     }
 }
 
-/// The bounds of a column, read from their places.
+/// The bounds of a column, read from their spans.
 struct Bounds {
     leaf: Leaf,
     margin: Margin,

@@ -110,10 +110,10 @@ impl StatsLayout {
             Some(stats) => (Some(stats.num_records), Some(stats.tight_bounds), Some(stats.leaves)),
             None => (None, None, None),
         };
-        let mut text_leaves = leaves.into_iter().flatten();
+        let mut json_leaves = leaves.into_iter().flatten();
         let mut leaves = Vec::with_capacity(given.len());
         for (leaf, given) in self.leaves.iter().zip(given) {
-            let text = text_leaves.next();
+            let text = json_leaves.next();
             let (min, max, null_count) =
                 text.map_or((None, None, None), |t| (Some(t.min), Some(t.max), Some(t.null_count)));
             let target = to_arrow_type(&DataType::Primitive(leaf.data_type.clone()));

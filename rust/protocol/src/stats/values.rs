@@ -13,7 +13,7 @@ use arrow_array::{ArrayRef, new_null_array};
 use arrow_schema::DataType as ArrowType;
 
 use super::leaf::Leaf;
-use super::places::StatsValue;
+use super::spans::StatsValue;
 use crate::scalar::{Plain, parse_date, parse_decimal, parse_timestamp, parse_timestamp_ntz, plain_decimal};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, PrimitiveType};
@@ -23,7 +23,7 @@ pub(super) const MILLISECOND: i64 = 1_000;
 pub(super) const OFFSET_SKEW: i64 = 59_000_000;
 /// The greatest offset of any zone, for timestamps without a zone, since theirs is not known.
 const ANY_ZONE: i64 = 18 * 3_600_000_000;
-/// Decimals with fewer digits, and texts with more, were not changed by a conversion to a double.
+/// Decimals with fewer digits, and strings with more, were not changed by a conversion to a double.
 const DOUBLE_DIGITS: (u128, u128) = (10_u128.pow(15), 10_u128.pow(17));
 
 /// How far bounds are moved outwards.
@@ -100,7 +100,7 @@ impl Values {
             Self::Text(b) => values.for_each(|value| b.append_option(value.and_then(text).as_deref())),
             Self::Date(b) => values.for_each(|value| b.append_option(value.and_then(date))),
             Self::Timestamp(b) => {
-                let timestamp = |value| timestamp(unquoted_text(value)?.as_ref(), of, margin, upper);
+                let timestamp = |value| timestamp(unquoted_string(value)?.as_ref(), of, margin, upper);
                 values.for_each(|value| b.append_option(value.and_then(timestamp)));
             }
             Self::Unknown(_, len) => *len += values.count(),
@@ -123,7 +123,7 @@ impl Values {
 }
 
 /// A value without the quotes that it may have; `None` if its escapes are invalid.
-fn unquoted_text(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
+fn unquoted_string(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
     let value = value.quoted()?;
     if value.literal.starts_with('"') { value.text() } else { Some(Cow::Borrowed(value.literal)) }
 }
@@ -145,11 +145,11 @@ fn long(value: StatsValue<'_>) -> Option<i64> {
 /// Kept out of line, since nearly all numbers are plain.
 #[cold]
 fn long_of_other_form(value: StatsValue<'_>) -> Option<i64> {
-    unquoted_text(value)?.parse().ok()
+    unquoted_string(value)?.parse().ok()
 }
 
 pub(super) fn truth(value: StatsValue<'_>) -> Option<bool> {
-    unquoted_text(value)?.parse().ok()
+    unquoted_string(value)?.parse().ok()
 }
 
 fn text(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
@@ -157,7 +157,7 @@ fn text(value: StatsValue<'_>) -> Option<Cow<'_, str>> {
 }
 
 fn date(value: StatsValue<'_>) -> Option<i32> {
-    let text = unquoted_text(value)?;
+    let text = unquoted_string(value)?;
     // Some writers append a time, which is midnight.
     parse_date(text.split(['T', ' ']).next()?)
 }
@@ -168,7 +168,7 @@ fn is_infinity(text: &str) -> bool {
 }
 
 fn float(value: StatsValue<'_>) -> Option<f32> {
-    let text = unquoted_text(value)?;
+    let text = unquoted_string(value)?;
     text.parse().ok().filter(|value: &f32| value.is_finite() || is_infinity(&text))
 }
 
@@ -178,7 +178,7 @@ fn double(value: StatsValue<'_>) -> Option<f64> {
 
 #[cold]
 fn double_of_other_form(value: StatsValue<'_>) -> Option<f64> {
-    let text = unquoted_text(value)?;
+    let text = unquoted_string(value)?;
     text.parse().ok().filter(|value: &f64| value.is_finite() || is_infinity(&text))
 }
 
@@ -191,7 +191,7 @@ pub(super) fn near_float(value: f64, upper: bool) -> f64 {
 
 fn decimal(value: StatsValue<'_>, precision: u8, scale: u8) -> Option<i128> {
     let plain = plain(value).and_then(|number| plain_decimal(number, precision, scale));
-    plain.or_else(|| parse_decimal(&unquoted_text(value)?, precision, scale))
+    plain.or_else(|| parse_decimal(&unquoted_string(value)?, precision, scale))
 }
 
 /// Widens a bound of a decimal: it may come from the text of a double near it, which has at most 17 digits.
@@ -207,7 +207,7 @@ pub(super) fn near_double(value: i128, upper: bool) -> i128 {
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }
 }
 
-/// The same for the least or greatest of many bounds: it is at least as wide as for any of them, whatever their digits.
+/// Widens the least or greatest of many bounds of a decimal: it is at least as wide as for any of them, whatever their digits.
 pub fn near_any_double(value: i128, upper: bool) -> i128 {
     let slack = (value.unsigned_abs() >> 51) + 1;
     if upper { value.saturating_add_unsigned(slack) } else { value.saturating_sub_unsigned(slack) }

@@ -26,7 +26,7 @@ impl Checker<'_> {
             Err(e) if e.is_not_found() => return Ok(()),
             Err(e) => return Err(e),
         };
-        let hint = match LastCheckpoint::check(&bytes) {
+        let hint = match LastCheckpoint::parse(&bytes) {
             Ok(hint) => hint,
             Err(e) => {
                 self.about_hint(format!("the hint is ignored: {e}"));

@@ -13,7 +13,7 @@ use arrow_array::RecordBatch;
 use deltic_protocol::action::Sidecar;
 use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, KeyBatch, Origin};
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
-use deltic_protocol::action::rows::StateActions;
+use deltic_protocol::action::rows::NonFileActions;
 use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, SIDECARS_DIR};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind};
 use futures::stream::{self, Stream, StreamExt, TryStreamExt};
@@ -47,7 +47,7 @@ pub struct AddColumns {
 #[derive(Debug)]
 pub struct OpenCheckpoint {
     version: u64,
-    non_file_actions: StateActions,
+    non_file_actions: NonFileActions,
     /// File actions of a JSON top level.
     json_actions: Option<CommitActions>,
     files: Arc<Files>,
@@ -92,7 +92,7 @@ impl OpenCheckpoint {
         let version = checkpoint.version;
         let paths: Vec<(String, u64)> =
             checkpoint.files.iter().map(|f| (format!("{LOG_DIR}/{}", f.file_name), f.size)).collect();
-        let (mut non_file_actions, mut json_actions, mut files) = (StateActions::default(), None, Vec::new());
+        let (mut non_file_actions, mut json_actions, mut files) = (NonFileActions::default(), None, Vec::new());
         match checkpoint.kind {
             CheckpointKind::Uuid(CheckpointFormat::Json) => {
                 for (path, _) in &paths {
@@ -107,7 +107,7 @@ impl OpenCheckpoint {
             }
             CheckpointKind::Uuid(CheckpointFormat::Parquet) | CheckpointKind::Classic | CheckpointKind::MultiPart => {
                 let footers = Footer::read_all(storage, paths).await?;
-                let pruned = |footer: &Footer| ActionFile::pruned(storage, footer, &StateActions::COLUMNS);
+                let pruned = |footer: &Footer| ActionFile::pruned(storage, footer, &NonFileActions::COLUMNS);
                 let opened = footers.iter().map(pruned).collect::<Result<Vec<_>>>()?;
                 let opened: Vec<_> = opened.into_iter().map(|(file, is_all)| (Arc::new(file), is_all)).collect();
                 non_file_actions = read_non_file_actions(&opened).await?;
@@ -155,7 +155,7 @@ impl OpenCheckpoint {
     }
 
     /// All actions other than file actions.
-    pub fn non_file_actions(&self) -> &StateActions {
+    pub fn non_file_actions(&self) -> &NonFileActions {
         &self.non_file_actions
     }
 
@@ -286,8 +286,8 @@ impl Files {
 }
 
 /// The actions of a JSON top level other than file actions.
-fn non_file_actions_of(actions: &CommitActions) -> StateActions {
-    StateActions {
+fn non_file_actions_of(actions: &CommitActions) -> NonFileActions {
+    NonFileActions {
         protocol: actions.protocol.clone(),
         metadata: actions.metadata.clone(),
         txns: actions.txns.clone(),
@@ -298,7 +298,7 @@ fn non_file_actions_of(actions: &CommitActions) -> StateActions {
 }
 
 /// Refuses a JSON file that was cut off at the end of a line. A Parquet file that was cut off has no footer.
-fn check_complete(actions: &StateActions) -> Result<()> {
+fn check_complete(actions: &NonFileActions) -> Result<()> {
     let missing = match (&actions.protocol, &actions.metadata) {
         (None, _) => "protocol",
         (Some(_), None) => "metaData",
@@ -312,20 +312,20 @@ fn sidecar_path(name: &str) -> String {
 }
 
 /// All actions other than file actions, from the row groups that may have any.
-async fn read_non_file_actions(files: &[(Arc<ActionFile>, bool)]) -> Result<StateActions> {
-    let mut actions = StateActions::default();
+async fn read_non_file_actions(files: &[(Arc<ActionFile>, bool)]) -> Result<NonFileActions> {
+    let mut actions = NonFileActions::default();
     for (file, _) in files {
         let mut groups: Vec<usize> =
-            StateActions::COLUMNS.iter().flat_map(|(root, key)| file.groups_with(root, key)).collect();
+            NonFileActions::COLUMNS.iter().flat_map(|(root, key)| file.groups_with(root, key)).collect();
         groups.sort_unstable();
         groups.dedup();
         for group in groups {
             let wanted = |path: &[String]| {
-                path.first().is_some_and(|root| StateActions::COLUMNS.iter().any(|(name, _)| name == root))
+                path.first().is_some_and(|root| NonFileActions::COLUMNS.iter().any(|(name, _)| name == root))
             };
             // These are a few rows of many, so no memory is reserved for the others.
             let keys: Vec<usize> =
-                StateActions::COLUMNS.iter().filter_map(|path| file.leaf(&<[&str; 2]>::from(*path))).collect();
+                NonFileActions::COLUMNS.iter().filter_map(|path| file.leaf(&<[&str; 2]>::from(*path))).collect();
             for rows in file.read_defined(group, keys, &wanted).await? {
                 actions.take(&rows).map_err(|e| e.in_file(file.path()))?;
             }

@@ -21,7 +21,7 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_cast::cast;
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
 use arrow_select::take::take;
-use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, TEXT_MAP};
+use deltic_protocol::action::batch::{ADD_SCHEMA, AddBatch, STRING_MAP};
 use deltic_protocol::action::{DomainMetadata, Metadata, Protocol, Sidecar, Txn};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
@@ -29,7 +29,7 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use deltic_protocol::stats::collect::IndexedColumns;
-use deltic_protocol::stats::text::complete;
+use deltic_protocol::stats::json::complete;
 use deltic_protocol::stats::typed::StatsLayout;
 
 use super::encode::PIECE_ROWS;
@@ -438,14 +438,14 @@ fn member(rows: &RecordBatch, field: &Field) -> Result<ArrayRef> {
 /// A map of strings with the names that this file uses inside. If it is required and missing, it is empty.
 fn string_map(rows: &RecordBatch, field: &Field, is_required: bool) -> Result<ArrayRef> {
     let no_map = || Error::corrupt(format!("`{}` of a file action is not a map of strings", field.name()));
-    let (ArrowType::Map(entries_field, _), ArrowType::Map(..)) = (&*TEXT_MAP, field.data_type()) else {
+    let (ArrowType::Map(entries_field, _), ArrowType::Map(..)) = (&*STRING_MAP, field.data_type()) else {
         return Err(Error::internal("the type of a map of strings is not a map"));
     };
     let ArrowType::Struct(entry_fields) = entries_field.data_type() else {
         return Err(Error::internal("the entries of a map are not a struct"));
     };
     let Some(column) = rows.column_by_name(field.name()) else {
-        let missing = new_null_array(&TEXT_MAP, rows.num_rows());
+        let missing = new_null_array(&STRING_MAP, rows.num_rows());
         return Ok(if is_required { without_nulls(missing.as_map()) } else { missing });
     };
     let map = column.as_map_opt().ok_or_else(no_map)?;

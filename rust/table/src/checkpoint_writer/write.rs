@@ -256,5 +256,5 @@ async fn point_to(storage: &Storage, written: &LastCheckpoint) -> Result<()> {
         }
     }
     // If this fails, readers list the whole log and find the checkpoint all the same.
-    storage.put_hint(&log_file_path(LAST_CHECKPOINT), Bytes::from(written.print())).await
+    storage.put_hint(&log_file_path(LAST_CHECKPOINT), Bytes::from(written.to_json())).await
 }

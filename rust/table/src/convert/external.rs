@@ -74,11 +74,11 @@ impl ExternalLayout {
             let (compression, compression_level) = codec(spec)?;
             let named = columns.mapping.physical_schema(&columns.data)?;
             let partitions = columns.mapping.physical_schema(&columns.partitions)?;
-            let plain = |schema: &StructType| json::print(&described(schema, ColumnMapping::None));
+            let plain = |schema: &StructType| json::to_json(&described(schema, ColumnMapping::None));
             Ok(Self {
                 folder: folder(plan)?,
                 columns: plain(&columns.data),
-                files: json::print(&described(&named, columns.mapping)),
+                files: json::to_json(&described(&named, columns.mapping)),
                 partitions: plain(&columns.partitions),
                 folders: partitions.fields.iter().map(|field| folder_text(&field.name)).collect(),
                 compression,

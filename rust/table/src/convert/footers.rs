@@ -10,7 +10,7 @@ use deltic_protocol::prune::Bounds;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructType, TableSchema};
-use deltic_protocol::stats::collect::{IndexedColumns, KnownColumn, STRING_PREFIX_LENGTH, StatsCollector};
+use deltic_protocol::stats::collect::{IndexedColumns, PrecomputedStats, STRING_PREFIX_LENGTH, StatsCollector};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use serde::{Deserialize, Serialize};
 
@@ -165,7 +165,7 @@ pub(super) fn statistics(
     let bounds = RowGroupBounds::new(metadata, &columns, schema, mapping, &constants);
     let known = |path: &[&str]| match column_at((schema, mapping), path)? {
         Some(column) => known_column(&bounds, &column, wanted.floats),
-        None => Ok(KnownColumn::default()),
+        None => Ok(PrecomputedStats::default()),
     };
     let rows = u64::try_from(file.num_rows()).unwrap_or_default();
     let collector = StatsCollector::new(&mapping.physical_schema(schema)?, &wanted.indexed);
@@ -217,15 +217,15 @@ fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> 
 }
 
 /// Bounds and null counts of a column over the row groups.
-fn known_column(bounds: &RowGroupBounds<'_>, column: &Column, floats: bool) -> Result<KnownColumn> {
+fn known_column(bounds: &RowGroupBounds<'_>, column: &Column, floats: bool) -> Result<PrecomputedStats> {
     let null_counts = bounds.null_count(column)?;
     let nulls = null_counts.as_ref().and_then(total);
     let is_float = matches!(column.primitive()?, PrimitiveType::Float | PrimitiveType::Double);
     if is_float && !floats {
-        return Ok(KnownColumn { extremes: None, nulls });
+        return Ok(PrecomputedStats { min_max: None, nulls });
     }
     let (Some(min), Some(max)) = (bounds.min(column)?, bounds.max(column)?) else {
-        return Ok(KnownColumn { extremes: None, nulls });
+        return Ok(PrecomputedStats { min_max: None, nulls });
     };
     let rows = bounds.row_count()?;
     let is_empty = |group: usize| {
@@ -233,8 +233,8 @@ fn known_column(bounds: &RowGroupBounds<'_>, column: &Column, floats: bool) -> R
         nulls.is_valid(group) && nulls.value(group) == rows.value(group)
     };
     let is_known = |group: usize| (min.is_valid(group) && max.is_valid(group)) || is_empty(group);
-    let extremes = (0..min.len()).all(is_known).then(|| both(&min, &max)).transpose()?;
-    Ok(KnownColumn { extremes, nulls })
+    let min_max = (0..min.len()).all(is_known).then(|| both(&min, &max)).transpose()?;
+    Ok(PrecomputedStats { min_max, nulls })
 }
 
 fn both(min: &ArrayRef, max: &ArrayRef) -> Result<ArrayRef> {

@@ -17,7 +17,7 @@ use deltic_protocol::deletion_vector::{self, DeletionVectorPath, Source, encode_
 use deltic_protocol::feature;
 use deltic_protocol::replay::canonical_path;
 use deltic_protocol::replay::paths::Fingerprints;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 use futures::TryStreamExt;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -279,11 +279,11 @@ impl<'a> Plan<'a> {
                 self.files.insert(&add.path, add.deletion_vector.as_ref())?;
                 if self.existing.contains(&exact(&add)) {
                     if !self.has_its_ids(&add) {
-                        self.actions.push_again(add)?;
+                        self.actions.push_re_add(add)?;
                     }
                     continue;
                 }
-                if self.existing_by_name.logical().has(&add.path, add.deletion_vector.as_ref()) {
+                if self.existing_by_name.logical().contains(&add.path, add.deletion_vector.as_ref()) {
                     let message = "the existing table has another file of this name; clone to another location";
                     return Err(Error::invalid(message).in_table(self.target.location()).in_file(add.path));
                 }
@@ -338,7 +338,7 @@ impl<'a> Plan<'a> {
     async fn remove_others(&mut self, there: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
         let mut live = std::pin::pin!(there.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
-            for row in self.files.logical().others(&adds)? {
+            for row in self.files.logical().missing(&adds)? {
                 let remove = adds.add(row)?.removed(now_ms);
                 let size = remove.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
                 done.num_removed_files += 1;

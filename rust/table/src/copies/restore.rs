@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::commit::Actions;
 use deltic_protocol::replay::paths::Fingerprints;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -186,7 +186,7 @@ async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(A
     let then = LiveFiles::of(old).await?;
     let mut live = std::pin::pin!(newest.live_files(&remove_columns(Vec::new())).await?);
     while let Some(adds) = live.try_next().await? {
-        for row in then.logical().others(&adds)? {
+        for row in then.logical().missing(&adds)? {
             let remove = adds.add(row)?.removed(now_ms);
             let size = remove.size.and_then(|size| u64::try_from(size).ok()).unwrap_or_default();
             done.num_removed_files += 1;
@@ -206,12 +206,12 @@ async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Re
         let sizes = adds.size().into_iter().flatten().flatten();
         let bytes = sizes.map(|size| u64::try_from(size).unwrap_or_default());
         done.table_size_after_restore = bytes.fold(done.table_size_after_restore, u64::saturating_add);
-        if let Some(path) = now.logical().numbered_otherwise(&adds)? {
+        if let Some(path) = now.logical().find_row_id_mismatch(&adds)? {
             let message = "row tracking was dropped and enabled again since that version, so that its rows have \
                            other ids now; the table cannot be restored to it. Clone the older version";
             return Err(Error::invalid(message).in_file(path));
         }
-        let rows = now.logical().others(&adds)?;
+        let rows = now.logical().missing(&adds)?;
         for add in whole_adds(&adds, rows.into_iter())? {
             let add = add?;
             for path in stored_files(&add.path, add.deletion_vector.as_ref())? {

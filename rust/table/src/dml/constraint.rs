@@ -53,7 +53,7 @@ impl Transaction {
         checked.await.map_err(|e| e.in_table(self.storage().location()))?;
         let constraint = Alteration::AddConstraint { name: name.to_owned(), expression: expression.to_owned() };
         self.alter(&constraint, ids)?;
-        self.read_whole_table(ReadSet::WholeTable, IsolationLevel::Serializable);
+        self.read_whole_table(ReadSet::AllRows, IsolationLevel::Serializable);
         Ok(())
     }
 }

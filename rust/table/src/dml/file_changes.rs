@@ -321,15 +321,15 @@ impl ChangedFiles {
         }
         tx.remove_files(removes)?;
         tx.discard(|file| self.own_removed.contains(&file.add.path));
-        for TouchedFile { add, matching, updated, deleted_before, physical_rows, task } in self.marked {
+        for TouchedFile { add, matching, updated, rows_deleted_before_commit, physical_rows, task } in self.marked {
             if !updated.is_empty() {
-                let deleted_at_base = deleted_before.minus(&tx.marked_rows(&task.path));
+                let deleted_at_base = rows_deleted_before_commit.minus(&tx.marked_rows(&task.path));
                 recorded_rows.push((task.path, Some(deleted_at_base.union(&updated))));
             }
             tx.mark(MarkedFile {
                 add: add.ok_or_else(unknown)?,
                 physical_rows,
-                deleted_before,
+                rows_deleted_before_commit,
                 rows: matching,
                 vector: None,
             });
@@ -410,7 +410,7 @@ fn rewrite_task(touched: &TouchedFile) -> Result<UpdateTask> {
     let deleted = touched.deleted();
     let mut task = touched.task.clone();
     if !deleted.is_empty() {
-        task.deletion_vector = Some(touched.deleted_before.union(&deleted).to_inline()?);
+        task.deletion_vector = Some(touched.rows_deleted_before_commit.union(&deleted).to_inline()?);
     }
     let updated_rows = (!touched.all_rows_match()).then(|| touched.updated.clone());
     Ok(UpdateTask { task, updated_rows })

@@ -126,7 +126,7 @@ pub(super) struct TouchedFile {
     /// The matching rows that are updated.
     pub(super) updated: DeletionVector,
     /// The rows that were deleted before this operation.
-    pub(super) deleted_before: DeletionVector,
+    pub(super) rows_deleted_before_commit: DeletionVector,
     /// Rows in the Parquet file, deleted ones included.
     pub(super) physical_rows: u64,
 }
@@ -134,7 +134,7 @@ pub(super) struct TouchedFile {
 impl TouchedFile {
     /// Live rows before the operation.
     pub(super) fn live_rows(&self) -> u64 {
-        self.physical_rows.saturating_sub(self.deleted_before.cardinality())
+        self.physical_rows.saturating_sub(self.rows_deleted_before_commit.cardinality())
     }
 
     /// Whether every live row matches.
@@ -256,7 +256,7 @@ impl FindResult {
 
     /// The read set of the operation: the condition, and the files that are removed or rewritten.
     pub(super) fn into_read_set(self) -> Result<ReadSet> {
-        let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::WholeTable) };
+        let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::AllRows) };
         let shape = self.plan.snapshot().shape().clone();
         let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
         Ok(ReadSet::Predicates(PredicatesRead { shape, predicates, files: self.read }))
@@ -361,21 +361,22 @@ async fn read_candidate(
     let rows_if_all_match = candidate.rows_if_all_match();
     let Candidate { mut task, physical_rows, .. } = candidate;
     let place = |e: Error, task: &FileTask| e.in_file(&task.path);
-    let deleted_before = match &task.deletion_vector {
+    let rows_deleted_before_commit = match &task.deletion_vector {
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
         None => DeletionVector::default(),
     };
     // As inline bytes, so that the scan need not fetch it again.
-    task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
+    task.deletion_vector =
+        if rows_deleted_before_commit.is_empty() { None } else { Some(rows_deleted_before_commit.to_inline()?) };
     if let Some(physical_rows) = rows_if_all_match.filter(|rows| *rows <= MOST_UNREAD_ROWS) {
-        let matching = DeletionVector::first(physical_rows).minus(&deleted_before);
+        let matching = DeletionVector::first(physical_rows).minus(&rows_deleted_before_commit);
         let updated = if request.action == RowAction::Update { matching.clone() } else { DeletionVector::default() };
         return Ok((!matching.is_empty()).then_some(TouchedFile {
             task,
             add: None,
             matching,
             updated,
-            deleted_before,
+            rows_deleted_before_commit,
             physical_rows,
         }));
     }
@@ -383,7 +384,7 @@ async fn read_candidate(
     let matching = deleted.union(&updated);
     let Some(last) = matching.last() else { return Ok(None) };
     let physical_rows = match physical_rows {
-        Some(logged) if matching.cardinality() < logged.saturating_sub(deleted_before.cardinality()) => logged,
+        Some(logged) if matching.cardinality() < logged.saturating_sub(rows_deleted_before_commit.cardinality()) => logged,
         // All rows are only taken to match if the file's footer confirms their number.
         logged => count_physical_rows(&storage, &spec, &task).await.and_then(|in_file| match logged {
             Some(logged) if logged != in_file => {
@@ -403,7 +404,7 @@ async fn read_candidate(
         );
         return Err(place(Error::corrupt(message), &task));
     }
-    Ok(Some(TouchedFile { task, add: None, matching, updated, deleted_before, physical_rows }))
+    Ok(Some(TouchedFile { task, add: None, matching, updated, rows_deleted_before_commit, physical_rows }))
 }
 
 /// Reads a file and finds its matching rows.

@@ -120,7 +120,7 @@ fn vector_bytes(chosen: &ChangedFiles) -> Result<u64> {
         return Ok(0);
     }
     let vectors: Vec<DeletionVector> =
-        chosen.marked.iter().map(|touched| touched.deleted_before.union(&touched.matching)).collect();
+        chosen.marked.iter().map(|touched| touched.rows_deleted_before_commit.union(&touched.matching)).collect();
     Ok(to_file_bytes(&vectors)?.0.len() as u64)
 }
 

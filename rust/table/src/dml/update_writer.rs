@@ -68,7 +68,7 @@ impl RowUpdater for RowUpdate {
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
         let number = |row: usize| places.get(row).map_or(0, |(_, position)| *position);
-        self.apply((old, old), &number)
+        self.apply(old, old, &number)
     }
 }
 

@@ -9,7 +9,7 @@ use arrow_buffer::{BooleanBuffer, NullBuffer};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Fields};
 use arrow_select::take::take;
 use deltic_pages::decode::{self as pages, Chunk, DictionaryEncoded, Entries, Failure, FrontCoder};
-use deltic_protocol::log_bounds::parse_texts;
+use deltic_protocol::log_bounds::parse_strings;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
 use super::encoded::EncodedColumn;
@@ -181,7 +181,7 @@ fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Fai
     // A missing value is treated like an empty text: both mean null.
     let missing = u32::try_from(found.strings.len()).map_err(|_| Failed::Unsupported)?;
     let texts = found.strings.iter().map(String::as_str).chain([""]);
-    let values = parse_texts(texts, logical, &leaf.data_type)?;
+    let values = parse_strings(texts, logical, &leaf.data_type)?;
     let mut codes = found.codes;
     codes.iter_mut().filter(|code| **code == pages::NONE).for_each(|code| *code = missing);
     let codes = UInt32Array::from(codes);

@@ -43,7 +43,7 @@ impl LogSource {
     pub async fn list(&self, version: u64) -> Result<Vec<LogFile>> {
         let found = self.list_once(version).await?;
         match listing::gap(&found) {
-            Some(gap) => Ok(listing::completed(found, self.list_once(gap.first).await?, gap.newest)),
+            Some(gap) => Ok(listing::fill_gap(found, self.list_once(gap.first).await?, gap.newest)),
             None => Ok(found),
         }
     }
@@ -98,7 +98,7 @@ impl LogSource {
 
     /// The checkpoint that `_last_checkpoint` names. It is only a hint: none if the file is missing or invalid.
     pub async fn last_checkpoint(&self) -> Option<LastCheckpoint> {
-        LastCheckpoint::parse(&self.read(LAST_CHECKPOINT).await.ok()?)
+        LastCheckpoint::parse(&self.read(LAST_CHECKPOINT).await.ok()?).ok()
     }
 
     /// The files that define `target`, or the newest version.

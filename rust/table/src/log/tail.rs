@@ -103,7 +103,7 @@ impl Tail {
 
     /// Whether the tail mentions the file with this path and deletion vector.
     pub fn mentions(&self, path: &str, deletion_vector: Option<(&str, &str, Option<i32>)>) -> bool {
-        self.layers.iter().any(|layer| layer.saw(path, deletion_vector))
+        self.layers.iter().any(|layer| layer.contains(path, deletion_vector))
     }
 }
 
@@ -118,7 +118,7 @@ fn join_newest_layers(mut layers: Vec<Arc<Replay>>) -> Vec<Arc<Replay>> {
         newest_count += 1;
     }
     if let Some(newest) = layers.get(..newest_count).filter(|newest| newest.len() > 1) {
-        let joined = Arc::new(Replay::joined(newest));
+        let joined = Arc::new(Replay::merge(newest));
         layers.splice(..newest_count, [joined]);
     }
     layers
@@ -127,7 +127,7 @@ fn join_newest_layers(mut layers: Vec<Arc<Replay>>) -> Vec<Arc<Replay>> {
 fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
     let mut unseen = BooleanBuffer::new_set(keys.len());
     for layer in layers {
-        unseen = &unseen & &layer.unseen(keys);
+        unseen = &unseen & &layer.not_contained(keys);
     }
     unseen
 }
@@ -154,7 +154,7 @@ impl Replaying {
     fn with(mut self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
         for CommitBatch { commits, adds, removes, remove_rows, ends } in groups {
             let keys = adds.keys()?;
-            let shown = (self.replay.show(keys.clone()), self.replay.show(removes.clone()));
+            let shown = (self.replay.add_batch(keys.clone()), self.replay.add_batch(removes.clone()));
             let mut newest = (BooleanBufferBuilder::new(adds.len()), BooleanBufferBuilder::new(removes.len()));
             let mut done = (0, 0);
             for (commit, ends) in commits.into_iter().zip(ends) {
@@ -162,8 +162,8 @@ impl Replaying {
                 if commit.is_compacted && mention_a_file_twice([(&keys, rows.0.clone()), (&removes, rows.1.clone())]) {
                     return Ok(None);
                 }
-                self.replay.remember_rows(shown.0, rows.0, &mut newest.0);
-                self.replay.remember_rows(shown.1, rows.1, &mut newest.1);
+                self.replay.insert_rows(shown.0, rows.0, &mut newest.0);
+                self.replay.insert_rows(shown.1, rows.1, &mut newest.1);
                 self.commits.push(Arc::new(commit));
                 done = ends;
             }
@@ -230,8 +230,8 @@ impl Joined {
 fn mention_a_file_twice(rows: [(&KeyBatch, Range<usize>); 2]) -> bool {
     let (mut seen, mut newest) = (Replay::new(), BooleanBufferBuilder::new(0));
     for (keys, rows) in rows {
-        let shown = seen.show(keys.clone());
-        seen.remember_rows(shown, rows, &mut newest);
+        let shown = seen.add_batch(keys.clone());
+        seen.insert_rows(shown, rows, &mut newest);
     }
     let newest = newest.finish();
     newest.count_set_bits() < newest.len()
@@ -249,7 +249,7 @@ mod tests {
         let schema = Arc::new(Schema::new(vec![Field::new("path", DataType::Utf8, false)]));
         let paths = StringArray::from_iter_values((0..files).map(|file| format!("{files}-{file}")));
         let mut replay = Replay::new();
-        replay.remember(&KeyBatch::new(&RecordBatch::try_new(schema, vec![Arc::new(paths)]).unwrap()).unwrap());
+        replay.insert(&KeyBatch::new(&RecordBatch::try_new(schema, vec![Arc::new(paths)]).unwrap()).unwrap());
         Arc::new(replay)
     }
 

@@ -109,8 +109,8 @@ pub async fn try_commit(
             commit_loop.cancel();
         }
         match commit_loop.next(retry.now_ms()) {
-            Step::CheckBase { base, version } => {
-                commit_loop.base_checked(was_cleaned_past(committer, &[base, version], version).await);
+            Step::CheckBaseBeforePut { base, version } => {
+                commit_loop.base_checked_before_put(was_cleaned_past(committer, &[base, version], version).await);
             }
             Step::Put { version, lines } => {
                 log_another(tried.replace(version), version, attempts);
@@ -145,8 +145,8 @@ pub async fn try_commit(
                 }
             }
             Step::MakeDurable { version } => commit_loop.made_durable(committer.make_durable(version).await),
-            Step::VerifyBase { base, version } => {
-                commit_loop.base_verified(was_cleaned_past(committer, &[base], version).await);
+            Step::CheckBaseAfterPut { base, version } => {
+                commit_loop.base_checked_after_put(was_cleaned_past(committer, &[base], version).await);
             }
             Step::Done(committed) => {
                 retry.committed(committed.version);

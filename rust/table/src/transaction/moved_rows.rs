@@ -81,7 +81,7 @@ async fn find_in_file(
     add: Add,
     ids: Arc<DeletionVector>,
 ) -> Result<Option<(MarkedFile, DeletionVector)>> {
-    let deleted_before = match &add.deletion_vector {
+    let rows_deleted_before_commit = match &add.deletion_vector {
         Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| e.in_file(&add.path))?,
         None => DeletionVector::default(),
     };
@@ -94,9 +94,9 @@ async fn find_in_file(
         }
     })
     .await?;
-    let physical_rows = live_rows.saturating_add(deleted_before.cardinality());
+    let physical_rows = live_rows.saturating_add(rows_deleted_before_commit.cardinality());
     let is_there = !rows.is_empty();
-    Ok(is_there.then_some((MarkedFile { add, physical_rows, deleted_before, rows, vector: None }, found)))
+    Ok(is_there.then_some((MarkedFile { add, physical_rows, rows_deleted_before_commit, rows, vector: None }, found)))
 }
 
 /// Calls `found` with the position and the id of each row that a task reads.

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use deltic_protocol::action::batch::Origin;
-use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, DeletionVectorDescriptor, PartitionValues, Remove};
 use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, WinnerRows};
 use deltic_protocol::deletion_vector::DeletionVector;
@@ -126,7 +126,7 @@ impl Operation {
                 add(&mut done.added, tag, vec![(*p, i64::try_from(count).unwrap())]);
             }
             Self::Overwrite(rows) => {
-                done.read = ReadSet::WholeTable;
+                done.read = ReadSet::AllRows;
                 done.removed = files.keys().cloned().collect();
                 add(&mut done.added, tag, rows.clone());
             }
@@ -208,7 +208,7 @@ impl Prepared {
                 add,
                 physical_rows: rows.len() as u64,
                 vector: None,
-                deleted_before: before,
+                rows_deleted_before_commit: before,
                 rows: gone,
             });
         }
@@ -231,11 +231,11 @@ impl Prepared {
     fn committed(&self, files: &Files, version: u64) -> CommitActions {
         let blind = self.read.is_nothing() && self.removed.is_empty();
         let info = json!({"isBlindAppend": blind}).as_object().unwrap().clone();
-        let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
-        lines.extend(print_commit(&self.actions(files)).unwrap());
+        let mut lines = serialize_commit(&[Action::CommitInfo(CommitInfo(info))]).unwrap();
+        lines.extend(serialize_commit(&self.actions(files)).unwrap());
         for marked in self.marked().iter() {
             let marked = MarkedFile { vector: descriptor(&marked.all_deleted()), ..marked.clone() };
-            lines.extend(print_commit(&marked.actions(0).unwrap()).unwrap());
+            lines.extend(serialize_commit(&marked.actions(0).unwrap()).unwrap());
         }
         parse_commit(&lines.into(), Origin::Commit(version), Wanted::All).unwrap()
     }
@@ -328,7 +328,7 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
         rows.moved.extend(by_file.into_iter().map(|(path, at)| MarkedFile {
             add: action(path, &files[path], false),
             physical_rows: files[path].len() as u64,
-            deleted_before: DeletionVector::default(),
+            rows_deleted_before_commit: DeletionVector::default(),
             rows: at.into_iter().collect(),
             vector: None,
         }));
@@ -350,7 +350,7 @@ fn predicate_of(sql: &str) -> Option<BoundPredicate> {
 
 fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {
     let known = vectors(&pending, winner);
-    pending.follow(winner, &known, 5)
+    pending.check_and_rebase(winner, &known, 5)
 }
 
 proptest! {
@@ -378,7 +378,7 @@ proptest! {
             let places = if winner.data_change { Moved::new() } else { moved(&winner, &now) };
             now = winner.apply(&now);
             let known = found(&pending, &committed, &places, &now);
-            if pending.follow(&committed, &known, version).is_err() {
+            if pending.check_and_rebase(&committed, &known, version).is_err() {
                 return Ok(());
             }
             mine.follow_moved_rows(&places, &now);
@@ -392,9 +392,9 @@ proptest! {
             prop_assert_eq!(&marked.rows, &own);
             // The marked file agrees with the table, and its rows are still live.
             let (rows, places) = (&now[&marked.add.path], &mine.marked[&marked.add.path].1);
-            prop_assert_eq!(&vector(rows), &marked.deleted_before);
+            prop_assert_eq!(&vector(rows), &marked.rows_deleted_before_commit);
             prop_assert!(places.iter().all(|at| rows[*at].is_some()), "a row is deleted twice");
-            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.deleted_before));
+            prop_assert_eq!(&marked.add.deletion_vector, &descriptor(&marked.rows_deleted_before_commit));
         }
         let left = mine.apply(&now);
         let Operation::Drop(_) = own else {
@@ -427,16 +427,16 @@ proptest! {
             }
             let committed = winner.committed(&now, version);
             let known = vectors(&pending, &committed);
-            prop_assert!(pending.follow(&committed, &known, version).is_ok());
+            prop_assert!(pending.check_and_rebase(&committed, &known, version).is_ok());
             now = winner.apply(&now);
         }
-        prop_assert_eq!(&pending.marked.get("f").unwrap().deleted_before, &vector(&now["f"]));
+        prop_assert_eq!(&pending.marked.get("f").unwrap().rows_deleted_before_commit, &vector(&now["f"]));
     }
 
     #[test]
     fn a_blind_append_follows_any_operation(base in table(), added in prop::collection::vec(row(), 1..3), winner in operation()) {
         let mut pending = Operation::Append(added).prepare(&base, "own").pending(&base, IsolationLevel::Serializable);
-        prop_assert!(pending.follow(&winner.prepare(&base, "w").committed(&base, 5), &WinnerRows::default(), 5).is_ok());
+        prop_assert!(pending.check_and_rebase(&winner.prepare(&base, "w").committed(&base, 5), &WinnerRows::default(), 5).is_ok());
     }
 
     #[test]

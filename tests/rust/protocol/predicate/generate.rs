@@ -283,8 +283,8 @@ impl Table {
                     ]);
                     Predicate::Like { operand, pattern: pattern.to_owned(), escape, negated }
                 }
-                PrimitiveType::Boolean => Predicate::Bare(operand),
-                _ if draw.once_in(4) => Predicate::Bare(Operand::Literal(Scalar::Null)),
+                PrimitiveType::Boolean => Predicate::BooleanOperand(operand),
+                _ if draw.once_in(4) => Predicate::BooleanOperand(Operand::Literal(Scalar::Null)),
                 _ => Predicate::Compare { left: operand, op: draw.pick(&ops), right: side(draw) },
             },
         }

@@ -52,7 +52,7 @@ pub(crate) fn evaluate(predicate: &Predicate, row: &dyn Fn(&Name) -> (Scalar, Pr
             _ => None,
         },
         Predicate::Expression(_) => panic!("expressions are not generated"),
-        Predicate::Bare(operand) => match side(operand).0 {
+        Predicate::BooleanOperand(operand) => match side(operand).0 {
             Scalar::Boolean(value) => Some(value),
             _ => None,
         },

@@ -9,8 +9,8 @@ use arrow_array::{
 };
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::json;
+use deltic_protocol::stats::json::complete;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_json, from_struct};
-use deltic_protocol::stats::text::complete;
 
 fn leaf(data_type: &str, was_float: bool) -> Leaf {
     let schema = format!(r#"{{"type":"struct","fields":[{{"name":"c","type":"{data_type}"}}]}}"#);

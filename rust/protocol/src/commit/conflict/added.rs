@@ -9,7 +9,7 @@ use arrow_array::Array;
 use arrow_buffer::BooleanBuffer;
 
 use super::rows::files_with_fewer_rows;
-use super::{Case, data_changing, is_backfill, refuse};
+use super::{ConflictCheck, data_changing, is_backfill, refuse};
 use crate::action::Add;
 use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
@@ -85,7 +85,7 @@ impl Pending {
         }
         match &self.read {
             ReadSet::Nothing | ReadSet::Files(_) => Ok(None),
-            ReadSet::WholeTable | ReadSet::EveryFile => winner.adds.filter(changing).map(Some),
+            ReadSet::AllRows | ReadSet::AllFiles => winner.adds.filter(changing).map(Some),
             ReadSet::Predicates(read) => matching(&winner.adds.filter(changing)?, read).map(Some),
         }
     }
@@ -108,7 +108,7 @@ impl Pending {
     }
 }
 
-impl Case<'_> {
+impl ConflictCheck<'_> {
     pub(super) fn added_files(&mut self) -> Result<()> {
         if self.pending.passes_blind_append(self.winner, self.isolation) {
             return self.pending.pass_blind_append(self.winner);
@@ -116,9 +116,9 @@ impl Case<'_> {
         if self.rows.no_added_row_matches {
             return Ok(());
         }
-        let adds = self.pending.relevant_adds(self.winner, &self.only_lost_rows, self.isolation)?;
+        let adds = self.pending.relevant_adds(self.winner, &self.files_with_fewer_rows, self.isolation)?;
         match adds.iter().flat_map(AddBatch::path).flatten().next() {
-            Some(path) => Err(refuse(Conflict::ConcurrentAppend, &format!("such as {path}"))),
+            Some(path) => Err(refuse(Conflict::ConcurrentAppend, &format!("for example {path}"))),
             None => Ok(()),
         }
     }

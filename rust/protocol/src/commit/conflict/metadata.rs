@@ -16,7 +16,7 @@ use crate::schema::mapping::{ColumnMapping, FIELD_ID, NESTED_IDS, PHYSICAL_NAME}
 ///
 /// Files that were written before stay valid: these features need nothing of existing files, and the names that columns get
 /// are the ones that they have.
-pub const COMPATIBLE: &[(&str, &str, &str)] = &[
+pub const PROPERTIES_A_WINNER_MAY_SET: &[(&str, &str, &str)] = &[
     ("delta.enableRowTracking", "true", "rowTracking"),
     ("delta.rowTracking.materializedRowIdColumnName", "", "rowTracking"),
     ("delta.rowTracking.materializedRowCommitVersionColumnName", "", "rowTracking"),
@@ -31,7 +31,7 @@ pub const COMPATIBLE: &[(&str, &str, &str)] = &[
 ];
 
 /// Properties that may be set and unset at will: no row and no data file depends on them.
-pub const MAINTENANCE: &[&str] = &[
+pub const METADATA_ONLY_PROPERTIES: &[&str] = &[
     "delta.autoOptimize",
     "delta.autoOptimize.autoCompact",
     "delta.autoOptimize.optimizeWrite",
@@ -68,19 +68,20 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
     let supported = feature::supported(protocol);
     for key in keys {
         let (old, new) = (before.configuration.get(key), after.configuration.get(key));
-        if old == new || MAINTENANCE.contains(&key.as_str()) {
+        if old == new || METADATA_ONLY_PROPERTIES.contains(&key.as_str()) {
             continue;
         }
-        let allowed = COMPATIBLE.iter().find(|(name, ..)| name == key).is_some_and(|(_, value, feature)| {
-            let is_value = new.is_some_and(|new| value.is_empty() || new.eq_ignore_ascii_case(value));
-            let from = match key.as_str() {
-                "delta.columnMapping.mode" => old.is_none_or(|old| old.eq_ignore_ascii_case("none")),
-                // Once such a property is set, its value must not change.
-                _ if value.is_empty() && key != "delta.columnMapping.maxColumnId" => old.is_none(),
-                _ => true,
-            };
-            is_value && from && (feature.is_empty() || supported.contains(*feature))
-        });
+        let allowed =
+            PROPERTIES_A_WINNER_MAY_SET.iter().find(|(name, ..)| name == key).is_some_and(|(_, value, feature)| {
+                let is_value = new.is_some_and(|new| value.is_empty() || new.eq_ignore_ascii_case(value));
+                let from = match key.as_str() {
+                    "delta.columnMapping.mode" => old.is_none_or(|old| old.eq_ignore_ascii_case("none")),
+                    // Once such a property is set, its value must not change.
+                    _ if value.is_empty() && key != "delta.columnMapping.maxColumnId" => old.is_none(),
+                    _ => true,
+                };
+                is_value && from && (feature.is_empty() || supported.contains(*feature))
+            });
         if !allowed {
             return Ok(Some(format!("the property `{key}`")));
         }
@@ -93,35 +94,35 @@ pub(super) fn incompatible(before: &Metadata, after: &Metadata, protocol: &Proto
 
 /// Whether only high watermarks of identity columns differ between `before` and `after`. A commit without metadata of its own
 /// may follow, since it has given out no number.
-pub(super) fn only_counts_identities(before: &Metadata, after: &Metadata) -> Result<bool> {
+pub(super) fn differs_only_in_identity_watermarks(before: &Metadata, after: &Metadata) -> Result<bool> {
     let with_schema_of = Metadata { schema_string: after.schema_string.clone(), ..before.clone() };
     let counts = before.schema_string != after.schema_string && with_schema_of == *after;
     Ok(counts && same_schema(&before.schema_string, &after.schema_string, &[HIGH_WATERMARK])?)
 }
 
 /// Whether two schemas differ only in some members of the metadata of columns.
-fn same_schema(before: &str, after: &str, but: &[&str]) -> Result<bool> {
+fn same_schema(before: &str, after: &str, ignored_keys: &[&str]) -> Result<bool> {
     if before == after {
         return Ok(true);
     }
     let parse = |text: &str| -> Result<Value> {
         let mut schema: Value = serde_json::from_str(text)
-            .map_err(|e| Error::corrupt("the schema in the metadata is no JSON").caused_by(e))?;
-        forget(&mut schema, but);
+            .map_err(|e| Error::corrupt("the schema in the metadata is not valid JSON").caused_by(e))?;
+        remove_keys(&mut schema, ignored_keys);
         Ok(schema)
     };
     Ok(parse(before)? == parse(after)?)
 }
 
-fn forget(value: &mut Value, keys: &[&str]) {
+fn remove_keys(value: &mut Value, keys: &[&str]) {
     match value {
         Value::Object(members) => {
             for key in keys {
                 members.remove(*key);
             }
-            members.values_mut().for_each(|member| forget(member, keys));
+            members.values_mut().for_each(|member| remove_keys(member, keys));
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| forget(item, keys)),
+        Value::Array(items) => items.iter_mut().for_each(|item| remove_keys(item, keys)),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

@@ -1,6 +1,6 @@
 //! Conflict checks between a commit and a winner, and what the commit becomes after it.
 //!
-//! A commit was prepared on a version, and another commit (the winner) is the next version. [`Pending::follow`] runs
+//! A commit was prepared on a version, and another commit (the winner) is the next version. [`Pending::check_and_rebase`] runs
 //! [`CHECKS`] in order, against what the commit reads and writes, and moves the state that the commit builds on past the
 //! winner. [`Attempt`](super::attempt::Attempt) then completes the commit for that state. No I/O, no clock.
 //!
@@ -28,7 +28,7 @@ mod metadata;
 mod rows;
 
 pub use added::AddedRows;
-pub use metadata::{COMPATIBLE, MAINTENANCE};
+pub use metadata::{METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 
 use super::marked::WinnerRows;
 use super::pending::{
@@ -48,7 +48,7 @@ pub struct Check {
     pub rebases: &'static str,
     /// Where it refuses less than delta-spark's, and why that is safe.
     pub argument: &'static str,
-    run: fn(&mut Case<'_>) -> Result<()>,
+    run: fn(&mut ConflictCheck<'_>) -> Result<()>,
 }
 
 /// Every check, in order.
@@ -106,22 +106,6 @@ pub const CHECKS: &[Check] = &[
         rebases: "new files get ids above the winner's high watermark",
         argument: "",
         run: |case| case.row_ids(),
-    },
-    Check {
-        name: "row commit versions",
-        refuses: "",
-        conflict: "",
-        rebases: "new files get the version of the attempt",
-        argument: "",
-        run: |case| case.no_check(),
-    },
-    Check {
-        name: "type changes",
-        refuses: "",
-        conflict: "",
-        rebases: "type changes of this commit get the version of the attempt",
-        argument: "",
-        run: |case| case.no_check(),
     },
     Check {
         name: "rows of one file",
@@ -192,14 +176,16 @@ pub const CHECKS: &[Check] = &[
 
 impl Pending {
     /// Checks whether the commit may follow `winner`, which is version `version`; if so, the commit builds on it from then on.
-    /// `rows`: what was read for [`Pending::vectors_to_judge`] and [`Pending::moved_rows`].
+    /// `rows`: deletion vectors and moved rows of the winner, which [`Pending::vectors_needed`] and [`Pending::moved_rows`]
+    /// ask for.
     ///
     /// # Errors
     /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`
     /// if the winner's actions are.
-    pub fn follow(&mut self, winner: &CommitActions, rows: &WinnerRows, version: u64) -> Result<()> {
+    pub fn check_and_rebase(&mut self, winner: &CommitActions, rows: &WinnerRows, version: u64) -> Result<()> {
         let isolation = self.effective_isolation();
-        let mut case = Case { pending: self, winner, rows, isolation, only_lost_rows: PathSet::default() };
+        let mut case =
+            ConflictCheck { pending: self, winner, rows, isolation, files_with_fewer_rows: PathSet::default() };
         CHECKS.iter().try_for_each(|check| (check.run)(&mut case)).map_err(|e| e.at_version(version))?;
         if let Some(state) = &mut self.state {
             state.version = version;
@@ -209,30 +195,38 @@ impl Pending {
 }
 
 /// One commit and one winner.
-struct Case<'a> {
+struct ConflictCheck<'a> {
     pending: &'a mut Pending,
     winner: &'a CommitActions,
     rows: &'a WinnerRows,
     isolation: IsolationLevel,
     /// Files that the winner removed and added again with fewer rows.
-    only_lost_rows: PathSet,
+    files_with_fewer_rows: PathSet,
 }
 
 pub(super) fn refuse(conflict: Conflict, detail: &str) -> Error {
-    let separator = if detail.is_empty() { "" } else { " (" };
-    let end = if detail.is_empty() { "" } else { ")" };
-    Error::new(Kind::Conflict(conflict), format!("{conflict}: {}{separator}{detail}{end}", conflict.explanation()))
+    refuse_because(conflict, conflict.explanation(), detail)
 }
 
-impl Case<'_> {
+/// The conflict of two commits that set one metadata domain.
+fn refuse_domain(detail: &str) -> Error {
+    let explanation = "another writer set the same metadata domain; run the operation again on the new version";
+    refuse_because(Conflict::ConcurrentTransaction, explanation, detail)
+}
+
+fn refuse_because(conflict: Conflict, explanation: &str, detail: &str) -> Error {
+    Error::new(Kind::Conflict(conflict), format!("{conflict}: {explanation} ({detail})"))
+}
+
+impl ConflictCheck<'_> {
     fn protocol(&mut self) -> Result<()> {
         let Some(state) = &mut self.pending.state else {
-            return Err(refuse(Conflict::ProtocolChanged, "the table was created meanwhile"));
+            return Err(refuse(Conflict::ProtocolChanged, "another writer created the table first"));
         };
         let Some(protocol) = &self.winner.protocol else { return Ok(()) };
         feature::check_readable(protocol)?;
-        if self.pending.actions.others().iter().any(|a| matches!(a, Action::Protocol(_))) {
-            return Err(refuse(Conflict::ProtocolChanged, "both change it"));
+        if self.pending.actions.non_file_actions().iter().any(|a| matches!(a, Action::Protocol(_))) {
+            return Err(refuse(Conflict::ProtocolChanged, "both commits change the protocol"));
         }
         let (before, after) = (feature::supported(&state.protocol), feature::supported(protocol));
         if let Some(dropped) = before.difference(&after).next() {
@@ -245,11 +239,11 @@ impl Case<'_> {
     fn metadata(&mut self) -> Result<()> {
         let Some(metadata) = &self.winner.metadata else { return Ok(()) };
         if self.pending.own_metadata().is_some() {
-            return Err(refuse(Conflict::MetadataChanged, "both change it"));
+            return Err(refuse(Conflict::MetadataChanged, "both commits change the metadata"));
         }
         if let Some(state) = &mut self.pending.state {
             // Such a change does not affect whether deltic can write the table.
-            if metadata::only_counts_identities(&state.metadata, metadata)? {
+            if metadata::differs_only_in_identity_watermarks(&state.metadata, metadata)? {
                 state.metadata = metadata.clone();
                 return Ok(());
             }
@@ -273,21 +267,18 @@ impl Case<'_> {
     }
 
     fn domains(&mut self) -> Result<()> {
-        for action in self.pending.actions.others() {
+        for action in self.pending.actions.non_file_actions() {
             if let Action::DomainMetadata(domain) = action
                 && domain.domain != ROW_TRACKING_DOMAIN
                 && self.winner.domains.iter().any(|d| d.domain == domain.domain)
             {
-                let detail = format!("both set the metadata domain `{}`", domain.domain);
-                return Err(refuse(Conflict::ConcurrentTransaction, &detail));
+                return Err(refuse_domain(&format!("`{}`, which this commit sets too", domain.domain)));
             }
             if let Action::Protocol(protocol) = action
                 && !feature::supported(protocol).contains("domainMetadata")
                 && let Some(domain) = self.winner.domains.iter().find(|domain| !domain.removed)
             {
-                let detail =
-                    format!("it has set the metadata domain `{}`, whose feature this commit drops", domain.domain);
-                return Err(refuse(Conflict::ConcurrentTransaction, &detail));
+                return Err(refuse_domain(&format!("`{}`, whose feature this commit drops", domain.domain)));
             }
         }
         self.clustering()
@@ -315,7 +306,7 @@ impl Case<'_> {
     }
 
     fn transactions(&mut self) -> Result<()> {
-        let written_apps = self.pending.actions.others().iter().filter_map(|a| match a {
+        let written_apps = self.pending.actions.non_file_actions().iter().filter_map(|a| match a {
             Action::Txn(txn) => Some(&txn.app_id),
             _ => None,
         });
@@ -384,22 +375,14 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// Checks nothing and changes nothing: the entry is in [`CHECKS`] only for the table in `docs/commit-protocol.md`.
-    /// When the commit is printed, `Attempt::tracked` sets row commit versions, and `Attempt::dated` the versions of
-    /// type changes.
-    #[expect(clippy::unnecessary_wraps, reason = "one signature for all checks")]
-    fn no_check(&mut self) -> Result<()> {
-        Ok(())
-    }
-
     fn removed_files_read(&mut self) -> Result<()> {
         let removes = &self.winner.removes;
         let changing = data_changing(&self.winner.remove_rows, removes.len());
         let mut removed = (0..removes.len()).filter(|row| changing.value(*row)).map(|row| removes.path(row));
         let clash = match &self.pending.read {
             ReadSet::Nothing => None,
-            ReadSet::WholeTable => removed.next(),
-            ReadSet::EveryFile => {
+            ReadSet::AllRows => removed.next(),
+            ReadSet::AllFiles => {
                 // Files that this commit adds again without row ids would keep the ids that the winner assigned.
                 let again = self.winner.adds.path().iter().flatten().filter(|_| self.pending.actions.is_re_add());
                 (0..removes.len()).map(|row| removes.path(row)).chain(again).next()
@@ -409,7 +392,7 @@ impl Case<'_> {
             }
         };
         if let Some(path) = clash {
-            return Err(refuse(Conflict::ConcurrentDeleteRead, &format!("such as {path}")));
+            return Err(refuse(Conflict::ConcurrentDeleteRead, &format!("for example {path}")));
         }
         self.follow_moved_rows()
     }
@@ -429,11 +412,7 @@ impl Case<'_> {
                 let found = added::matching(&moved, read)?;
                 read.files.extend(found.path().iter().flatten().collect());
             }
-            ReadSet::Nothing
-            | ReadSet::Files(_)
-            | ReadSet::Predicates(_)
-            | ReadSet::WholeTable
-            | ReadSet::EveryFile => {}
+            ReadSet::Nothing | ReadSet::Files(_) | ReadSet::Predicates(_) | ReadSet::AllRows | ReadSet::AllFiles => {}
         }
         Ok(())
     }
@@ -442,7 +421,7 @@ impl Case<'_> {
         let removes = &self.winner.removes;
         let mut paths = (0..removes.len()).map(|row| removes.path(row));
         match paths.find(|path| self.pending.actions.removes(path)) {
-            Some(path) => Err(refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {path}"))),
+            Some(path) => Err(refuse(Conflict::ConcurrentDeleteDelete, &format!("for example {path}"))),
             None => Ok(()),
         }
     }
@@ -459,8 +438,7 @@ impl Case<'_> {
 
     fn duplicates(&mut self) -> Result<()> {
         // Only a backfill changes actions; it leaves out files, and adds none.
-        let broken =
-            |e: Error| Error::internal("rebasing made a commit that adds or removes a file twice").caused_by(e);
+        let broken = |e: Error| Error::internal("after rebasing, the commit contains a file twice").caused_by(e);
         if is_backfill(self.winner) { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::Case;
+use super::ConflictCheck;
 use crate::action::DeletionVectorDescriptor;
 use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
@@ -50,16 +50,17 @@ fn re_added_files(winner: &CommitActions) -> Result<Vec<ReAddedFile<'_>>> {
 }
 
 impl Pending {
-    /// The deletion vectors that have to be read before a winner can be checked. The caller passes them to [`Pending::follow`].
+    /// The deletion vectors that have to be read before a winner can be checked. The caller passes them to
+    /// [`Pending::check_and_rebase`].
     ///
     /// # Errors
     /// `Corrupt` if the winner's actions are.
-    pub fn vectors_to_judge(&self, winner: &CommitActions) -> Result<Vec<DeletionVectorDescriptor>> {
+    pub fn vectors_needed(&self, winner: &CommitActions) -> Result<Vec<DeletionVectorDescriptor>> {
         let mut wanted = Vec::new();
         for ReAddedFile { path, old, new, .. } in re_added_files(winner)? {
             if self.marked.get(path).is_some() {
                 wanted.extend(new);
-            } else if reads_rows(&self.read) && old.is_some() {
+            } else if searches_rows(&self.read) && old.is_some() {
                 wanted.extend(old.into_iter().chain(new));
             }
         }
@@ -67,7 +68,7 @@ impl Pending {
     }
 
     /// The rows that this commit deletes by deletion vectors and that a winner moved to other files, if it moved any. The
-    /// caller finds them by their row ids and passes them to [`Pending::follow`].
+    /// caller finds them by their row ids and passes them to [`Pending::check_and_rebase`].
     ///
     /// # Errors
     /// `Corrupt` if the winner's actions are, or the table's metadata is.
@@ -75,7 +76,7 @@ impl Pending {
         let lost = self.lost_files(winner)?;
         let only_moved = !lost.is_empty() && lost.iter().all(|lost| lost.is_moved);
         let mut removed = (0..winner.removes.len()).map(|row| winner.removes.path(row));
-        // A winner that changes the metadata, too, is no OPTIMIZE. If both remove a file, a later check refuses this commit.
+        // A winner that also changes the metadata is not an OPTIMIZE. If both remove a file, a later check refuses this commit.
         let may_follow = only_moved && winner.metadata.is_none() && !removed.any(|path| self.actions.removes(path));
         let Some(state) = self.state.as_ref().filter(|_| may_follow) else { return Ok(None) };
         let Some(tracking) = Properties::of(&state.metadata).row_tracking(&state.protocol)? else { return Ok(None) };
@@ -129,9 +130,9 @@ struct LostFile<'a> {
 }
 
 /// Whether rows were searched for, so that restored rows would matter.
-fn reads_rows(read: &ReadSet) -> bool {
+fn searches_rows(read: &ReadSet) -> bool {
     match read {
-        ReadSet::Predicates(_) | ReadSet::WholeTable | ReadSet::EveryFile => true,
+        ReadSet::Predicates(_) | ReadSet::AllRows | ReadSet::AllFiles => true,
         ReadSet::Nothing | ReadSet::Files(_) => false,
     }
 }
@@ -143,8 +144,8 @@ fn deleted_rows(
     vectors: &Vectors,
 ) -> Result<Option<(DeletionVector, DeletionVector)>> {
     Ok(match pending.marked.get(file.path) {
-        Some(marked) => Some((marked.deleted_before.clone(), known(vectors, file.new.as_ref())?)),
-        None if !reads_rows(&pending.read) => None,
+        Some(marked) => Some((marked.rows_deleted_before_commit.clone(), known(vectors, file.new.as_ref())?)),
+        None if !searches_rows(&pending.read) => None,
         // If the file had no vector, no row was deleted.
         None if file.old.is_none() => Some((DeletionVector::default(), DeletionVector::default())),
         None => Some((known(vectors, file.old.as_ref())?, known(vectors, file.new.as_ref())?)),
@@ -164,18 +165,18 @@ pub(super) fn files_with_fewer_rows(pending: &Pending, winner: &CommitActions, v
     Ok(found)
 }
 
-impl Case<'_> {
+impl ConflictCheck<'_> {
     pub(super) fn rows_of_files(&mut self) -> Result<()> {
-        self.only_lost_rows = files_with_fewer_rows(self.pending, self.winner, &self.rows.vectors)?;
+        self.files_with_fewer_rows = files_with_fewer_rows(self.pending, self.winner, &self.rows.vectors)?;
         for file in re_added_files(self.winner)? {
             if self.pending.marked.get(file.path).is_none() {
                 continue;
             }
-            if !self.only_lost_rows.contains(file.path) {
-                return Err(super::refuse(Conflict::ConcurrentAppend, &format!("rows of {} came back", file.path)));
+            if !self.files_with_fewer_rows.contains(file.path) {
+                return Err(super::refuse(Conflict::ConcurrentAppend, &format!("another writer restored rows of {}", file.path)));
             }
             let deleted = known(&self.rows.vectors, file.new.as_ref())?;
-            self.unite(&file, deleted)?;
+            self.add_winner_deletes(&file, deleted)?;
         }
         self.replace_lost_files()
     }
@@ -183,10 +184,11 @@ impl Case<'_> {
     /// Puts the files to which the winner moved rows in the place of those that it removed.
     fn replace_lost_files(&mut self) -> Result<()> {
         let lost = self.pending.lost_files(self.winner)?;
-        let (were, found) = (count_rows(lost.iter().map(|lost| lost.file)), count_rows(&self.rows.moved));
+        let rows_before = count_rows(lost.iter().map(|lost| lost.file));
+        let rows_found = count_rows(&self.rows.moved);
         let paths: Vec<String> = lost.iter().map(|lost| lost.path.to_owned()).collect();
-        if let Some(path) = paths.first().filter(|_| found != were) {
-            return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &format!("such as {path}")));
+        if let Some(path) = paths.first().filter(|_| rows_found != rows_before) {
+            return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &format!("for example {path}")));
         }
         paths.iter().for_each(|path| self.pending.marked.remove(path));
         self.rows.moved.iter().cloned().for_each(|file| self.pending.marked.mark(file));
@@ -194,14 +196,14 @@ impl Case<'_> {
     }
 
     /// Makes this commit build on the file as the winner left it, with the rows that `vector` deletes.
-    fn unite(&mut self, file: &ReAddedFile<'_>, vector: DeletionVector) -> Result<()> {
+    fn add_winner_deletes(&mut self, file: &ReAddedFile<'_>, vector: DeletionVector) -> Result<()> {
         let add = self.winner.adds.sized_add(file.add)?;
         let Some(marked) = self.pending.marked.get_mut(file.path) else { return Ok(()) };
-        if !vector.minus(&marked.deleted_before).is_disjoint(&marked.rows) {
+        if !vector.minus(&marked.rows_deleted_before_commit).is_disjoint(&marked.rows) {
             let detail = format!("rows of {}", file.path);
             return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &detail));
         }
-        (marked.add, marked.deleted_before, marked.vector) = (add, vector, None);
+        (marked.add, marked.rows_deleted_before_commit, marked.vector) = (add, vector, None);
         Ok(())
     }
 }
@@ -212,6 +214,6 @@ fn count_rows<'a>(files: impl IntoIterator<Item = &'a MarkedFile>) -> u64 {
 
 fn known(vectors: &Vectors, descriptor: Option<&DeletionVectorDescriptor>) -> Result<DeletionVector> {
     let Some(descriptor) = descriptor else { return Ok(DeletionVector::default()) };
-    let missing = || Error::internal("a winner was checked without its deletion vectors");
+    let missing = || Error::internal("the winner's deletion vectors were not loaded");
     vectors.get(&descriptor.unique_id()).cloned().ok_or_else(missing)
 }

@@ -55,9 +55,9 @@ pub(super) fn arithmetic(left: Typed, op: ArithmeticOp, right: Typed, whole: &Ex
         let (left, right) = (to_decimal(left), to_decimal(right));
         let data_type = match (primitive(&left.data_type), primitive(&right.data_type)) {
             (Some(P::Decimal { precision: p, scale: s }), Some(P::Decimal { precision: q, scale: t })) => {
-                decimal_result(op, (*p, *s), (*q, *t))
+                decimal_result(op, *p, *s, *q, *t)
             }
-            _ => return Err(Error::internal("a decimal is none")),
+            _ => return Err(Error::internal("a cast to decimal has another type")),
         };
         return Ok(Typed::new(Node::Arithmetic { left, op, right }, DataType::Primitive(data_type)));
     }
@@ -161,7 +161,7 @@ enum Reduced {
 
 /// Calls that are only another spelling: of CASE, COALESCE, casts, tests and operators.
 fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<Reduced> {
-    let (count, is_text) = (arguments.len(), arguments_are_text(&arguments));
+    let (count, is_string) = (arguments.len(), first_is_string(&arguments));
     let mut take = |at: usize| arguments.get_mut(at).map_or_else(|| Typed::literal(Scalar::Null), std::mem::take);
     Ok(Reduced::Form(match (name, count) {
         ("coalesce" | "nvl" | "ifnull", 1..) if name == "coalesce" || count == 2 => {
@@ -182,43 +182,15 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
             let (left, right) = super::coerce::comparable(take(0), take(1), whole)?;
             Typed::boolean(Node::NullSafeEqual { left, right })
         }
-        ("pmod", 2) => {
-            let (left, right) = promoted(take(0), take(1), whole)?;
-            let decimals = match (primitive(&left.data_type), primitive(&right.data_type)) {
-                (Some(P::Decimal { .. }), Some(other)) | (Some(other), Some(P::Decimal { .. })) => {
-                    !matches!(other, P::Float | P::Double)
-                }
-                _ => false,
-            };
-            let operands = match decimals {
-                true => vec![to_decimal(left), to_decimal(right)],
-                false => to_common(vec![left, right], whole)?,
-            };
-            named("pmod", operands, whole)?
-        }
+        ("pmod", 2) => pmod(take(0), take(1), whole)?,
         ("mod", 2) => arithmetic(take(0), ArithmeticOp::Remainder, take(1), whole)?,
         ("positive", 1) => number(take(0), whole)?,
         ("log", 1) => named("ln", vec![take(0)], whole)?,
         ("e", 0) => Typed::literal(Scalar::Double(std::f64::consts::E)),
         ("pi", 0) => Typed::literal(Scalar::Double(std::f64::consts::PI)),
-        ("nanvl", 2) => {
-            let (value, other) = (take(0), take(1));
-            let float = DataType::Primitive(P::Float);
-            let target = if value.data_type == float && other.data_type == float { float } else { DOUBLE };
-            let value = cast(number(value, whole)?, &target);
-            let is_nan = named("isnan", vec![value.clone()], whole)?;
-            limited(case(vec![(is_nan, cast(number(other, whole)?, &target))], Some(value), whole)?)?
-        }
+        ("nanvl", 2) => nanvl(take(0), take(1), whole)?,
         ("from_unixtime", 1) => named("from_unixtime", vec![take(0), seconds_pattern()], whole)?,
-        ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_text => {
-            let value = take(0);
-            // Before 1970 Spark truncates the seconds towards zero here, and rounds them down in `unix_seconds`.
-            if value.data_type != DataType::Primitive(P::Date) {
-                let message = "it takes a string or a date here; for timestamps write unix_seconds";
-                return Err(Error::unsupported(format!("function {}", name), message));
-            }
-            named("unix_seconds", vec![value], whole)?
-        }
+        ("unix_timestamp" | "to_unix_timestamp", 1 | 2) if !is_string => unix_timestamp_of_date(name, take(0), whole)?,
         ("unix_timestamp" | "to_unix_timestamp", 1) => {
             named("unix_timestamp", vec![take(0), seconds_pattern()], whole)?
         }
@@ -227,7 +199,7 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
             cast(Typed::new(Node::Now, DataType::TIMESTAMP), &DataType::Primitive(P::TimestampNtz))
         }
         ("current_date" | "curdate", 0) => Typed::new(Node::Now, DataType::DATE),
-        ("to_date" | "to_timestamp", 1 | 2) if count == 1 || !is_text => {
+        ("to_date" | "to_timestamp", 1 | 2) if count == 1 || !is_string => {
             let target = if name == "to_date" { P::Date } else { P::Timestamp };
             super::coerce::explicit(take(0), &target, false, whole)?
         }
@@ -237,6 +209,39 @@ fn reduced(name: &str, mut arguments: Vec<Typed>, whole: &Expression) -> Result<
         }
         _ => return Ok(Reduced::Call(arguments)),
     }))
+}
+
+fn pmod(left: Typed, right: Typed, whole: &Expression) -> Result<Typed> {
+    let (left, right) = promoted(left, right, whole)?;
+    let decimals = match (primitive(&left.data_type), primitive(&right.data_type)) {
+        (Some(P::Decimal { .. }), Some(other)) | (Some(other), Some(P::Decimal { .. })) => {
+            !matches!(other, P::Float | P::Double)
+        }
+        _ => false,
+    };
+    let operands = match decimals {
+        true => vec![to_decimal(left), to_decimal(right)],
+        false => to_common(vec![left, right], whole)?,
+    };
+    named("pmod", operands, whole)
+}
+
+fn nanvl(value: Typed, other: Typed, whole: &Expression) -> Result<Typed> {
+    let float = DataType::Primitive(P::Float);
+    let target = if value.data_type == float && other.data_type == float { float } else { DOUBLE };
+    let value = cast(number(value, whole)?, &target);
+    let is_nan = named("isnan", vec![value.clone()], whole)?;
+    limited(case(vec![(is_nan, cast(number(other, whole)?, &target))], Some(value), whole)?)
+}
+
+/// `name` is `unix_timestamp` or `to_unix_timestamp`.
+fn unix_timestamp_of_date(name: &str, value: Typed, whole: &Expression) -> Result<Typed> {
+    // Before 1970 Spark truncates the seconds of a timestamp towards zero here, and rounds them down in `unix_seconds`.
+    if value.data_type != DataType::Primitive(P::Date) {
+        let message = "it takes a string or a date here; for timestamps write unix_seconds";
+        return Err(Error::unsupported(format!("function {name}"), message));
+    }
+    named("unix_seconds", vec![value], whole)
 }
 
 /// Types whose names are functions.
@@ -255,7 +260,7 @@ const TYPES: [&str; 12] = [
     "binary",
 ];
 
-fn arguments_are_text(arguments: &[Typed]) -> bool {
+fn first_is_string(arguments: &[Typed]) -> bool {
     arguments.first().is_some_and(|first| matches!(primitive(&first.data_type), Some(P::String | P::Void)))
 }
 
@@ -356,9 +361,9 @@ fn inside(argument: Typed, slot: Slot, collection: &DataType, whole: &Expression
         _ => return Err(Error::internal("neither an array nor a map is searched")),
     };
     plain(target, whole)?;
-    let is_text = |of: &DataType| primitive(of) == Some(&P::String);
+    let is_string = |of: &DataType| primitive(of) == Some(&P::String);
     match common(target, &argument.data_type) {
-        Some(common) if common == *target && is_text(target) == is_text(&argument.data_type) => {
+        Some(common) if common == *target && is_string(target) == is_string(&argument.data_type) => {
             Ok(cast(argument, target))
         }
         _ if argument.data_type == DataType::Primitive(P::Void) => Ok(cast(argument, target)),
@@ -382,9 +387,9 @@ fn fit(argument: Typed, slot: Slot, whole: &Expression) -> Result<Typed> {
     let to = |target: P| DataType::Primitive(target);
     match (slot, of) {
         (Slot::Any | Slot::Common, Some(_)) => Ok(argument),
-        (Slot::Text, _) => text(argument, whole),
-        (Slot::TextOrBytes, Some(P::Binary)) => Ok(argument),
-        (Slot::TextOrBytes, _) => text(argument, whole),
+        (Slot::String, _) => text(argument, whole),
+        (Slot::StringOrBytes, Some(P::Binary)) => Ok(argument),
+        (Slot::StringOrBytes, _) => text(argument, whole),
         (Slot::Int, Some(P::Byte | P::Short | P::Integer | P::String | P::Void)) => {
             Ok(cast(argument, &DataType::INTEGER))
         }

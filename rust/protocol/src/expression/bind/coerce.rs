@@ -131,7 +131,7 @@ pub(super) fn explicit(operand: Typed, to: &P, is_try: bool, whole: &Expression)
     if operand.as_literal() == Some(&Scalar::Null) {
         return Ok(cast(operand, &target));
     }
-    // Even a cast to the same type is kept: a cast is no literal, and coercion treats literals differently.
+    // Even a cast to the same type is kept: a cast is not a literal, and coercion treats literals differently.
     Ok(Typed::new(Node::Cast { operand, is_try }, target))
 }
 

@@ -30,7 +30,7 @@ impl BoundExpression {
 }
 
 /// Longer values are made again for each batch, and not kept: a short text may ask for many of them.
-const LONGEST_FOLDED: usize = 4096;
+const MAX_FOLDED_LENGTH: usize = 4096;
 
 impl Typed {
     /// Folds constant parts; parts that fail stay as they are.
@@ -45,8 +45,8 @@ impl Typed {
         }
         let whole = BoundExpression { root: self, text: String::new() };
         match whole.constant() {
-            Ok(Some(Scalar::String(long))) if long.len() > LONGEST_FOLDED => whole.root,
-            Ok(Some(Scalar::Binary(long))) if long.len() > LONGEST_FOLDED => whole.root,
+            Ok(Some(Scalar::String(long))) if long.len() > MAX_FOLDED_LENGTH => whole.root,
+            Ok(Some(Scalar::Binary(long))) if long.len() > MAX_FOLDED_LENGTH => whole.root,
             Ok(Some(value)) => Self::new(Node::Literal(value), whole.root.data_type),
             Ok(None) | Err(_) => whole.root,
         }

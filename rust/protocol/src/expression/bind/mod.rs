@@ -76,7 +76,7 @@ fn bind(expression: &Expression, schema: &StructType) -> Result<Typed> {
         }
         Expression::Like { operand, kind, pattern, escape, negated } => {
             let operand = coerce::text(of(operand)?, expression)?;
-            negate(Typed::boolean(matched(operand, *kind, (pattern, *escape), expression)?), *negated)
+            negate(Typed::boolean(matched(operand, *kind, pattern, *escape, expression)?), *negated)
         }
         Expression::Cast { operand, to, is_try } => coerce::explicit(of(operand)?, to, *is_try, expression)?,
         Expression::Case { operand, branches, otherwise } => {
@@ -99,12 +99,7 @@ fn bind(expression: &Expression, schema: &StructType) -> Result<Typed> {
 }
 
 /// `LIKE` and its kind.
-fn matched(
-    operand: Typed,
-    kind: Match,
-    (pattern, escape): (&str, Option<char>),
-    expression: &Expression,
-) -> Result<Node> {
+fn matched(operand: Typed, kind: Match, pattern: &str, escape: Option<char>, expression: &Expression) -> Result<Node> {
     Ok(match kind {
         Match::Like => Node::Like { operand, pattern: like::Pattern::new(pattern, escape)? },
         Match::ILike => {

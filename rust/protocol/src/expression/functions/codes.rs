@@ -15,15 +15,15 @@ use crate::schema::PrimitiveType as P;
 
 pub(super) static FUNCTIONS: &[Definition] = &[
     Definition::fixed("hex", &[Slot::LongOrBytes], P::String, hex),
-    Definition::fixed("unhex", &[Slot::Text], P::Binary, unhex),
+    Definition::fixed("unhex", &[Slot::String], P::Binary, unhex),
     Definition::fixed("bin", &[Slot::Long], P::String, bin),
     Definition::fixed("sha1", &[Slot::Bytes], P::String, |a| {
         of_bytes(a, |bytes, _| Some(digits(&Sha1::digest(bytes), LOWER)))
     }),
     Definition::fixed("sha2", &[Slot::Bytes, Slot::Int], P::String, sha2),
     Definition::fixed("char", &[Slot::Long], P::String, char_of),
-    Definition::fixed("levenshtein", &[Slot::Text, Slot::Text], P::Integer, levenshtein),
-    Definition::fixed("soundex", &[Slot::Text], P::String, soundex),
+    Definition::fixed("levenshtein", &[Slot::String, Slot::String], P::Integer, levenshtein),
+    Definition::fixed("soundex", &[Slot::String], P::String, soundex),
 ];
 
 const LOWER: &[u8; 16] = b"0123456789abcdef";
@@ -57,7 +57,7 @@ fn hex(arguments: &Arguments<'_>) -> Evaluated {
 
 /// The bytes of hexadecimal digits. An odd first digit is a byte of its own. NULL if there are other characters.
 fn unhex(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
+    let texts = arguments.string(0)?;
     let bytes = |text: &str| {
         let values = text.chars().map(|c| c.to_digit(16).and_then(|v| u8::try_from(v).ok()));
         let mut values: Vec<u8> = values.collect::<Option<_>>()?;
@@ -94,13 +94,13 @@ fn char_of(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 /// Most pairs of characters that are compared for two strings, which takes about a second.
-const MOST_PAIRS: usize = 1 << 30;
+const MAX_PAIRS: usize = 1 << 30;
 /// Most characters of a string: each takes memory.
-const MOST_CHARACTERS: usize = 1 << 24;
+const MAX_CHARACTERS: usize = 1 << 24;
 
 /// How many characters must be inserted, deleted or replaced to make one string the other.
 fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
-    let (left, right) = (arguments.text(0)?, arguments.text(1)?);
+    let (left, right) = (arguments.string(0)?, arguments.string(1)?);
     let distance = |a: &str, b: &str| {
         let b: Vec<char> = b.chars().collect();
         let mut costs: Vec<usize> = (0..=b.len()).collect();
@@ -121,12 +121,12 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
     let of = |row: usize| {
         let (a, b) = (left.value(row), right.value(row));
         // A string has at most as many characters as bytes, so the cheaper test comes first.
-        if a.len().saturating_mul(b.len()) > MOST_PAIRS || a.len().max(b.len()) > MOST_CHARACTERS {
+        if a.len().saturating_mul(b.len()) > MAX_PAIRS || a.len().max(b.len()) > MAX_CHARACTERS {
             let (one, other) = (a.chars().count(), b.chars().count());
-            if one.saturating_mul(other) > MOST_PAIRS || one.max(other) > MOST_CHARACTERS {
+            if one.saturating_mul(other) > MAX_PAIRS || one.max(other) > MAX_CHARACTERS {
                 return Err(format!(
                     "levenshtein of two strings of {one} and {other} characters takes too long; a string may have \
-                     {MOST_CHARACTERS} characters, and the product of both lengths may be {MOST_PAIRS}"
+                     {MAX_CHARACTERS} characters, and the product of both lengths may be {MAX_PAIRS}"
                 ));
             }
         }
@@ -139,7 +139,7 @@ fn levenshtein(arguments: &Arguments<'_>) -> Evaluated {
 const SOUNDS: &[u8; 26] = b"01230127022455012623017202";
 
 fn soundex(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
+    let texts = arguments.string(0)?;
     let sound = |byte: u8| {
         let letter = byte.to_ascii_uppercase();
         letter.checked_sub(b'A').and_then(|at| SOUNDS.get(usize::from(at)).copied())

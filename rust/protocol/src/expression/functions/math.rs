@@ -15,7 +15,7 @@ use arrow_select::zip::zip;
 
 use super::signature::{Arguments, Definition, ResultType, Second, Slot};
 use crate::expression::ast::{ArithmeticOp, Op};
-use crate::expression::kernel::{Evaluated, compare, each, positive_remainder, rescale, unexpected};
+use crate::expression::kernel::{DecimalValue, Evaluated, compare, each, positive_remainder, rescale, unexpected};
 use crate::expression::types::{adjusted, decimal_result};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType as P;
@@ -337,7 +337,7 @@ fn round_spelled(spelled: &str, places: i32, even: bool) -> Option<f64> {
 fn remainder_type(types: &[P], _: Second<'_>) -> Result<P, String> {
     Ok(match types {
         [P::Decimal { precision: p, scale: s }, P::Decimal { precision: q, scale: t }] => {
-            decimal_result(ArithmeticOp::Remainder, (*p, *s), (*q, *t))
+            decimal_result(ArithmeticOp::Remainder, *p, *s, *q, *t)
         }
         _ => types.first().cloned().unwrap_or(P::Double),
     })
@@ -387,7 +387,9 @@ fn pmod(arguments: &Arguments<'_>) -> Evaluated {
             let (s, t) = (s.cast_unsigned(), right.scale().cast_unsigned());
             let left = left.as_primitive::<Decimal128Type>();
             let rests: Decimal128Array = arguments.each(|row| {
-                let rest = positive_remainder((left.value(row), s), (right.value(row), t), arguments.result_type);
+                let dividend = DecimalValue { unscaled: left.value(row), scale: s };
+                let divisor = DecimalValue { unscaled: right.value(row), scale: t };
+                let rest = positive_remainder(dividend, divisor, arguments.result_type);
                 rest.map(Some).map_err(str::to_owned)
             })?;
             return typed_decimal(rests, arguments.result_type);

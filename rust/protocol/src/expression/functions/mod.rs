@@ -11,7 +11,7 @@ mod moment;
 mod pattern;
 mod regular;
 mod signature;
-mod text;
+mod string;
 
 pub(crate) use self::signature::{Arguments, Definition, ResultType, Second, Slot};
 
@@ -48,7 +48,7 @@ pub(crate) fn find(name: &str) -> Option<&'static Definition> {
 
 fn all() -> impl Iterator<Item = &'static Definition> {
     let rooms = [
-        text::FUNCTIONS,
+        string::FUNCTIONS,
         codes::FUNCTIONS,
         collection::FUNCTIONS,
         regular::FUNCTIONS,

@@ -13,6 +13,7 @@ use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::PrimitiveType as P;
 
 const MICROS_PER_SECOND: i64 = 1_000_000;
+const RESULT_BEYOND: &str = "the result is beyond the range of timestamps";
 const BEYOND: &str = "the timestamp is beyond the range of timestamps";
 
 const fn of_date(name: &'static str, run: fn(&Arguments<'_>) -> Evaluated) -> Definition {
@@ -58,7 +59,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
         };
         Ok(Arc::new(a.each::<_, Date32Array>(|row| Ok(last(row)))?))
     }),
-    Definition::fixed("next_day", &[Slot::Date, Slot::Text], P::Date, next_day),
+    Definition::fixed("next_day", &[Slot::Date, Slot::String], P::Date, next_day),
     Definition::fixed("months_between", &[Slot::Moment, Slot::Moment], P::Double, months_between),
     Definition::fixed("dayname", &[Slot::Date], P::String, |a| named(a, "E")),
     Definition::fixed("monthname", &[Slot::Date], P::String, |a| named(a, "MMM")),
@@ -66,12 +67,12 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition::fixed("timestamp_millis", &[Slot::Long], P::Timestamp, |a| instant(a, 1000)),
     Definition::fixed("timestamp_micros", &[Slot::Long], P::Timestamp, |a| instant(a, 1)),
     Definition::fixed("make_date", &[Slot::Int, Slot::Int, Slot::Int], P::Date, make_date),
-    Definition::fixed("trunc", &[Slot::Date, Slot::Text], P::Date, trunc),
-    Definition::fixed("date_trunc", &[Slot::Text, Slot::Moment], P::Timestamp, date_trunc),
+    Definition::fixed("trunc", &[Slot::Date, Slot::String], P::Date, trunc),
+    Definition::fixed("date_trunc", &[Slot::String, Slot::Moment], P::Timestamp, date_trunc),
     Definition {
         name: "date_format",
         least: 2,
-        slots: &[Slot::Moment, Slot::Text],
+        slots: &[Slot::Moment, Slot::String],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: date_format,
@@ -79,7 +80,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "from_unixtime",
         least: 2,
-        slots: &[Slot::Long, Slot::Text],
+        slots: &[Slot::Long, Slot::String],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: from_unixtime,
@@ -87,7 +88,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "unix_timestamp",
         least: 2,
-        slots: &[Slot::Text, Slot::Text],
+        slots: &[Slot::String, Slot::String],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::Long)),
         run: unix_timestamp,
@@ -95,7 +96,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "to_date",
         least: 2,
-        slots: &[Slot::Text, Slot::Text],
+        slots: &[Slot::String, Slot::String],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::Date)),
         run: to_date,
@@ -103,7 +104,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "to_timestamp",
         least: 2,
-        slots: &[Slot::Text, Slot::Text],
+        slots: &[Slot::String, Slot::String],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::Timestamp)),
         run: to_timestamp,
@@ -175,14 +176,14 @@ fn first_day(days: i64, unit: &str) -> Option<i64> {
 }
 
 fn trunc(arguments: &Arguments<'_>) -> Evaluated {
-    let (dates, units) = (arguments.primitive::<Date32Type>(0)?, arguments.text(1)?);
+    let (dates, units) = (arguments.primitive::<Date32Type>(0)?, arguments.string(1)?);
     let first =
         |row: usize| first_day(dates.value(row).into(), units.value(row)).and_then(|days| i32::try_from(days).ok());
     Ok(Arc::new(arguments.each::<_, Date32Array>(|row| Ok(first(row)))?))
 }
 
 fn date_trunc(arguments: &Arguments<'_>) -> Evaluated {
-    let (units, instants) = (arguments.text(0)?, arguments.primitive::<TimestampMicrosecondType>(1)?);
+    let (units, instants) = (arguments.string(0)?, arguments.primitive::<TimestampMicrosecondType>(1)?);
     let cut = |row: usize| {
         let (unit, micros) = (units.value(row), instants.value(row));
         let unit = match unit.to_ascii_uppercase().as_str() {
@@ -194,15 +195,10 @@ fn date_trunc(arguments: &Arguments<'_>) -> Evaluated {
             "MICROSECOND" => 1,
             _ => {
                 let first = first_day(micros.div_euclid(MICROS_PER_DAY), unit);
-                return first.map(|days| {
-                    days.checked_mul(MICROS_PER_DAY).ok_or(
-                        "the result is beyond the range of \
-                                                                                timestamps",
-                    )
-                });
+                return first.map(|days| days.checked_mul(MICROS_PER_DAY).ok_or(RESULT_BEYOND));
             }
         };
-        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or("the result is beyond the range of timestamps"))
+        Some(micros.checked_sub(micros.rem_euclid(unit)).ok_or(RESULT_BEYOND))
     };
     let made: TimestampMicrosecondArray = arguments.each(|row| cut(row).transpose().map_err(str::to_owned))?;
     Ok(Arc::new(made.with_timezone("UTC")))
@@ -226,7 +222,7 @@ impl<'a> Patterns<'a> {
 
 fn date_format(arguments: &Arguments<'_>) -> Evaluated {
     let instants = arguments.primitive::<TimestampMicrosecondType>(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
+    let mut patterns = Patterns { texts: arguments.string(1)?, latest: None };
     Ok(Arc::new(arguments.strings(|row| Ok(patterns.of(row)?.print(instants.value(row))))?))
 }
 
@@ -234,8 +230,8 @@ fn parsed<T>(
     arguments: &Arguments<'_>,
     make: impl Fn(i64) -> Option<T>,
 ) -> Result<impl FnMut(usize) -> Result<Option<T>, String>, crate::error::Error> {
-    let texts = arguments.text(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
+    let texts = arguments.string(0)?;
+    let mut patterns = Patterns { texts: arguments.string(1)?, latest: None };
     Ok(move |row: usize| {
         let text = texts.value(row);
         let value = patterns.of(row)?.parse(text).and_then(&make);
@@ -255,7 +251,7 @@ fn to_timestamp(arguments: &Arguments<'_>) -> Evaluated {
 
 fn from_unixtime(arguments: &Arguments<'_>) -> Evaluated {
     let seconds = arguments.primitive::<Int64Type>(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, latest: None };
+    let mut patterns = Patterns { texts: arguments.string(1)?, latest: None };
     let made = arguments.strings(|row| {
         let micros = seconds.value(row).checked_mul(MICROS_PER_SECOND).ok_or(BEYOND)?;
         Ok(patterns.of(row)?.print(micros))
@@ -286,7 +282,7 @@ fn named(arguments: &Arguments<'_>, pattern: &str) -> Evaluated {
 
 /// The first day after a day that has this name.
 fn next_day(arguments: &Arguments<'_>) -> Evaluated {
-    let (dates, names) = (arguments.primitive::<Date32Type>(0)?, arguments.text(1)?);
+    let (dates, names) = (arguments.primitive::<Date32Type>(0)?, arguments.string(1)?);
     let made: Date32Array = arguments.each(|row| {
         let (day, name) = (i64::from(dates.value(row)), names.value(row));
         let wanted = match name.to_uppercase().as_str() {

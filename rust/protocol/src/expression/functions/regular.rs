@@ -10,13 +10,13 @@ use crate::expression::matching::regex::{self, Regular, Spans};
 use crate::scalar::Scalar;
 use crate::schema::PrimitiveType as P;
 
-const TEXTS: &[Slot] = &[Slot::Text, Slot::Text];
+const STRINGS: &[Slot] = &[Slot::String, Slot::String];
 
 pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "regexp_like",
         least: 2,
-        slots: TEXTS,
+        slots: STRINGS,
         repeats: false,
         result_type: ResultType::With(|_, pattern| match pattern {
             Second::Value(Scalar::String(pattern)) => matcher(pattern).map(|_| P::Boolean),
@@ -27,7 +27,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "regexp_extract",
         least: 2,
-        slots: &[Slot::Text, Slot::Text, Slot::Int],
+        slots: &[Slot::String, Slot::String, Slot::Int],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: extract,
@@ -35,7 +35,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "regexp_substr",
         least: 2,
-        slots: TEXTS,
+        slots: STRINGS,
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: substr,
@@ -43,7 +43,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "regexp_count",
         least: 2,
-        slots: TEXTS,
+        slots: STRINGS,
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::Integer)),
         run: count,
@@ -51,7 +51,7 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "regexp_replace",
         least: 3,
-        slots: &[Slot::Text, Slot::Text, Slot::Text],
+        slots: &[Slot::String, Slot::String, Slot::String],
         repeats: false,
         result_type: ResultType::With(|_, pattern| checked(pattern, P::String)),
         run: replace,
@@ -92,15 +92,15 @@ impl<'a, T> Patterns<'a, T> {
 }
 
 fn like(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, compile: matcher, latest: None };
+    let texts = arguments.string(0)?;
+    let mut patterns = Patterns { texts: arguments.string(1)?, compile: matcher, latest: None };
     Ok(Arc::new(arguments.each::<_, BooleanArray>(|row| Ok(Some(patterns.of(row)?.matches(texts.value(row)))))?))
 }
 
 /// A group of the first match, the first one unless another is asked for; an empty string if there is none.
 fn extract(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, compile: spans, latest: None };
+    let texts = arguments.string(0)?;
+    let mut patterns = Patterns { texts: arguments.string(1)?, compile: spans, latest: None };
     let groups = if arguments.arrays.len() > 2 { Some(arguments.int(2)?) } else { None };
     let made = arguments.strings(|row| {
         let group = groups.map_or(1, |groups| groups.value(row));
@@ -111,8 +111,8 @@ fn extract(arguments: &Arguments<'_>) -> Evaluated {
 
 /// The first match; NULL if there is none, or an empty one.
 fn substr(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, compile: spans, latest: None };
+    let texts = arguments.string(0)?;
+    let mut patterns = Patterns { texts: arguments.string(1)?, compile: spans, latest: None };
     let made: StringArray = arguments.each(|row| {
         let found = patterns.of(row)?.first(texts.value(row), 0)?;
         Ok(found.filter(|found| !found.is_empty()).map(str::to_owned))
@@ -121,8 +121,8 @@ fn substr(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn count(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
-    let mut patterns = Patterns { texts: arguments.text(1)?, compile: spans, latest: None };
+    let texts = arguments.string(0)?;
+    let mut patterns = Patterns { texts: arguments.string(1)?, compile: spans, latest: None };
     let made: Int32Array = arguments.each(|row| {
         let mut count = 0_i32;
         patterns.of(row)?.each(texts.value(row), &mut |_| {
@@ -135,8 +135,8 @@ fn count(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn replace(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, replacements) = (arguments.text(0)?, arguments.text(2)?);
-    let mut patterns = Patterns { texts: arguments.text(1)?, compile: spans, latest: None };
+    let (texts, replacements) = (arguments.string(0)?, arguments.string(2)?);
+    let mut patterns = Patterns { texts: arguments.string(1)?, compile: spans, latest: None };
     let mut total = 0_usize;
     let made = arguments.strings(|row| {
         let text = texts.value(row);

@@ -16,8 +16,8 @@ pub(crate) enum Slot {
     Any,
     /// The common type of all arguments. It is the only slot of its function.
     Common,
-    Text,
-    TextOrBytes,
+    String,
+    StringOrBytes,
     Bytes,
     Int,
     Long,
@@ -122,7 +122,7 @@ impl Arguments<'_> {
         self.arrays.get(at).ok_or_else(|| Error::internal("a function misses an argument"))
     }
 
-    pub(super) fn text(&self, at: usize) -> Result<&StringArray> {
+    pub(super) fn string(&self, at: usize) -> Result<&StringArray> {
         let array = self.array(at)?;
         array.as_string_opt::<i32>().ok_or_else(|| unexpected(array))
     }

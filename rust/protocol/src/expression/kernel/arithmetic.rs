@@ -9,7 +9,7 @@ use arrow_array::types::{
 use arrow_array::{Array, ArrayRef, ArrowNativeTypeOp, Int64Array, PrimitiveArray};
 use arrow_schema::DataType as ArrowType;
 
-use super::decimal;
+use super::decimal::{self, DecimalValue};
 use super::rows::{Evaluated, each, unexpected};
 use crate::error::Error;
 use crate::expression::ast::ArithmeticOp as Op;
@@ -85,7 +85,11 @@ where
 fn decimals(left: &ArrayRef, s: u8, op: Op, right: &ArrayRef, t: u8, result_type: &DataType) -> Evaluated {
     let to = result_type.as_primitive().ok_or_else(|| Error::internal("decimals give a nested type"))?;
     let (l, r) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
-    let compute = |row: usize| decimal::compute((l.value(row), s), op, (r.value(row), t), to).map_err(str::to_owned);
+    let compute = |row: usize| {
+        let left = DecimalValue { unscaled: l.value(row), scale: s };
+        let right = DecimalValue { unscaled: r.value(row), scale: t };
+        decimal::compute(left, op, right, to).map_err(str::to_owned)
+    };
     match to {
         PrimitiveType::Decimal { precision, scale } => {
             let digits: PrimitiveArray<Decimal128Type> =

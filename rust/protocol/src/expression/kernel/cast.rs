@@ -227,7 +227,7 @@ impl Cast<'_> {
             }
             P::Binary => {
                 let array = self.array.as_binary::<i32>();
-                self.rows(|_| "bytes that are no UTF-8", |row| String::from_utf8(array.value(row).to_vec()).ok())
+                self.rows(|_| "bytes that are not UTF-8", |row| String::from_utf8(array.value(row).to_vec()).ok())
             }
             _ => {
                 self.rows(|row| self.shown(row), |row| Scalar::from_array(self.array, row).ok().map(|v| v.to_string()))

@@ -54,18 +54,26 @@ pub(crate) fn rescale(value: i128, from: u8, precision: u8, to: u8) -> Option<i1
     fitted(i256::from_i128(value), from.into(), precision, to.into())
 }
 
+/// A decimal: an unscaled value with `scale` digits after the point.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct DecimalValue {
+    pub(crate) unscaled: i128,
+    pub(crate) scale: u8,
+}
+
 /// `a op b` as a decimal of the result's type; `Err(None)` is a division by zero, other errors are overflows.
 pub(super) fn compute(
-    (a, a_scale): (i128, u8),
+    left: DecimalValue,
     op: ArithmeticOp,
-    (b, b_scale): (i128, u8),
+    right: DecimalValue,
     to: &PrimitiveType,
 ) -> Result<i128, &'static str> {
     let (precision, scale) = match to {
         PrimitiveType::Decimal { precision, scale } => (*precision, *scale),
         _ => (38, 0),
     };
-    let (s, t) = (u32::from(a_scale), u32::from(b_scale));
+    let (a, b) = (left.unscaled, right.unscaled);
+    let (s, t) = (u32::from(left.scale), u32::from(right.scale));
     let shared = s.max(t);
     let widen = |value: i128, from: u32| i256::from_i128(value).wrapping_mul(power(shared - from));
     let overflow = "the result has more digits than its decimal type";
@@ -79,31 +87,32 @@ pub(super) fn compute(
         ArithmeticOp::Multiply => fit(i256::from_i128(a).wrapping_mul(i256::from_i128(b)), s + t),
         ArithmeticOp::Remainder => fit(widen(a, s).wrapping_rem(widen(b, t)), shared),
         ArithmeticOp::Div => widen(a, s).wrapping_div(widen(b, t)).to_i128().ok_or("the quotient is beyond a long"),
-        ArithmeticOp::Divide => quotient((a, s), (b, t), precision, scale.into()).ok_or(overflow),
+        ArithmeticOp::Divide => quotient(left, right, precision, scale.into()).ok_or(overflow),
         ArithmeticOp::Concat => Err("decimals are not strings"),
     }
 }
 
 /// The remainder of a division, not negative if the divisor is not, as a decimal of the result's type.
 pub(crate) fn positive_remainder(
-    (a, a_scale): (i128, u8),
-    (n, n_scale): (i128, u8),
+    dividend: DecimalValue,
+    divisor: DecimalValue,
     to: &PrimitiveType,
 ) -> Result<i128, &'static str> {
     let PrimitiveType::Decimal { precision, scale } = to else { return Err("a decimal gives another type") };
-    if n == 0 {
+    if divisor.unscaled == 0 {
         return Err("division by zero");
     }
-    let shared = a_scale.max(n_scale);
+    let shared = dividend.scale.max(divisor.scale);
     let widen = |value: i128, from: u8| i256::from_i128(value).wrapping_mul(power(u32::from(shared - from)));
-    let (a, n) = (widen(a, a_scale), widen(n, n_scale));
+    let (a, n) = (widen(dividend.unscaled, dividend.scale), widen(divisor.unscaled, divisor.scale));
     let rest = a.wrapping_rem(n);
     let rest = if rest < i256::ZERO { rest.wrapping_add(n).wrapping_rem(n) } else { rest };
     fitted(rest, shared.into(), *precision, (*scale).into()).ok_or("the result has more digits than its decimal type")
 }
 
 /// The quotient with `scale` digits after the point, computed digit by digit if the dividend does not fit 256 bits.
-fn quotient((a, s): (i128, u32), (b, t): (i128, u32), precision: u8, scale: u32) -> Option<i128> {
+fn quotient(left: DecimalValue, right: DecimalValue, precision: u8, scale: u32) -> Option<i128> {
+    let (a, s, b, t) = (left.unscaled, u32::from(left.scale), right.unscaled, u32::from(right.scale));
     let (dividend, divisor) = (i256::from_i128(a), i256::from_i128(b));
     // a / 10^s / (b / 10^t) * 10^scale
     let up = scale + t;

@@ -11,6 +11,6 @@ mod text;
 
 pub(crate) use self::arithmetic::compute;
 pub(crate) use self::cast::cast;
-pub(crate) use self::decimal::{positive_remainder, rescale};
+pub(crate) use self::decimal::{DecimalValue, positive_remainder, rescale};
 pub(crate) use self::rows::{Evaluated, EvaluationError};
 pub(crate) use self::rows::{bounded, compare, each, first_zero, unexpected};

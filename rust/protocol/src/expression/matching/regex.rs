@@ -4,6 +4,9 @@
 //! empty is refused, since Java and Rust differ in its groups, and a `$` before a line break at the end is an error of the
 //! row.
 
+use std::iter::Peekable;
+use std::str::Chars;
+
 use regex::{Captures, Regex};
 use regex_syntax::hir::{Hir, HirKind};
 
@@ -201,70 +204,116 @@ impl Last {
 
 /// Java's expression in Rust's syntax; `end` replaces `$`.
 fn translated(pattern: &str, end: &str) -> Result<Translated> {
-    let mut java = Translated { text: String::new(), has_end: false };
-    let text = &mut java.text;
-    let (mut chars, mut in_class, mut before) = (pattern.chars().peekable(), 0_u32, None);
-    let (mut last, mut after_end) = (Last::Part, false);
-    while let Some(c) = chars.next() {
-        let following = chars.peek().copied();
-        if in_class == 0 {
-            last = last.then(c)?;
+    let mut translator = Translator {
+        chars: pattern.chars().peekable(),
+        java: Translated { text: String::new(), has_end: false },
+        end,
+        open_classes: 0,
+        before: None,
+        last: Last::Part,
+        after_end: false,
+    };
+    while let Some(c) = translator.chars.next() {
+        translator.translate(c)?;
+    }
+    Ok(translator.java)
+}
+
+/// The state between two characters of a pattern.
+struct Translator<'p> {
+    /// The characters that are left.
+    chars: Peekable<Chars<'p>>,
+    java: Translated,
+    end: &'p str,
+    /// How many character classes are open.
+    open_classes: u32,
+    /// The character before, unless it was escaped.
+    before: Option<char>,
+    last: Last,
+    /// Whether only `)` followed the last `$`.
+    after_end: bool,
+}
+
+impl Translator<'_> {
+    fn translate(&mut self, c: char) -> Result<()> {
+        if self.open_classes == 0 {
+            self.last = self.last.then(c)?;
             // Java's `$` may be followed by a line break that it does not consume.
-            if after_end && !matches!(c, ')' | '|') {
+            if self.after_end && !matches!(c, ')' | '|') {
                 return Err(refused("something follows a `$`"));
             }
-            after_end = c == '$' || (after_end && c == ')');
+            self.after_end = c == '$' || (self.after_end && c == ')');
         }
-        match (c, following) {
-            ('\\', Some(escaped)) => {
-                chars.next();
-                match escaped {
-                    // Java's classes have only ASCII.
-                    'd' => text.push_str("[0-9]"),
-                    'D' => text.push_str("[^0-9]"),
-                    'w' => text.push_str("[a-zA-Z0-9_]"),
-                    'W' => text.push_str("[^a-zA-Z0-9_]"),
-                    's' => text.push_str(r"[ \t\n\x0b\f\r]"),
-                    'S' => text.push_str(r"[^ \t\n\x0b\f\r]"),
-                    'n' | 'r' | 't' | 'f' => text.extend(['\\', escaped]),
-                    letter if letter.is_alphanumeric() => {
-                        return Err(refused(&format!("it has `\\{letter}`")));
-                    }
-                    other => text.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
-                }
-            }
-            ('\\', None) => return Err(refused("it ends in a backslash")),
-            ('(', Some('?')) if in_class == 0 && chars.clone().nth(1) == Some(':') => text.push(c),
-            ('(', Some('?')) | ('+' | '*' | '?' | '}', Some('+')) => {
-                return Err(refused(&format!("it has `{c}{}`", following.unwrap_or_default())));
-            }
-            ('&', Some('&')) | ('-', Some('-')) | ('~', Some('~')) if in_class > 0 => {
-                return Err(refused(&format!("a class has `{c}{c}`")));
-            }
-            // Rust has named classes here, and a bracket that needs no backslash; Java has neither.
-            ('[', Some(':')) if in_class > 0 => return Err(refused("a class has `[:`")),
-            (']', _) if matches!(before, Some('[')) || (before == Some('^') && text.ends_with("[^")) => {
-                return Err(refused("a class begins with `]`; write `\\]`"));
-            }
-            ('{', Some(',')) if in_class == 0 => return Err(refused("it has `{,`; write `{0,`")),
-            // Java's `.` knows more line ends.
-            ('.', _) if in_class == 0 => text.push_str(r"[^\n\r\x{85}\x{2028}\x{2029}]"),
-            ('$', _) if in_class == 0 => {
-                java.has_end = true;
-                text.push_str(end);
-            }
-            ('[', _) => {
-                in_class += 1;
-                text.push(c);
-            }
-            (']', _) => {
-                in_class = in_class.saturating_sub(1);
-                text.push(c);
-            }
-            _ => text.push(c),
+        if c == '\\' {
+            self.escape()?;
+        } else {
+            self.check(c)?;
+            self.write(c);
         }
         // An escaped bracket is an ordinary character.
-        before = (c != '\\').then_some(c);
+        self.before = (c != '\\').then_some(c);
+        Ok(())
     }
-    Ok(java)
+
+    /// Translates the character after a backslash.
+    fn escape(&mut self) -> Result<()> {
+        let escaped = self.chars.next().ok_or_else(|| refused("it ends in a backslash"))?;
+        let text = &mut self.java.text;
+        match escaped {
+            // Java's classes have only ASCII.
+            'd' => text.push_str("[0-9]"),
+            'D' => text.push_str("[^0-9]"),
+            'w' => text.push_str("[a-zA-Z0-9_]"),
+            'W' => text.push_str("[^a-zA-Z0-9_]"),
+            's' => text.push_str(r"[ \t\n\x0b\f\r]"),
+            'S' => text.push_str(r"[^ \t\n\x0b\f\r]"),
+            'n' | 'r' | 't' | 'f' => text.extend(['\\', escaped]),
+            letter if letter.is_alphanumeric() => return Err(refused(&format!("it has `\\{letter}`"))),
+            other => text.push_str(&regex::escape(other.encode_utf8(&mut [0; 4]))),
+        }
+        Ok(())
+    }
+
+    /// Refuses what Java and Rust understand differently.
+    fn check(&mut self, c: char) -> Result<()> {
+        let following = self.chars.peek().copied();
+        let is_in_class = self.open_classes > 0;
+        match (c, following) {
+            ('(', Some('?')) if !is_in_class && self.chars.clone().nth(1) == Some(':') => Ok(()),
+            ('(', Some('?')) | ('+' | '*' | '?' | '}', Some('+')) => {
+                Err(refused(&format!("it has `{c}{}`", following.unwrap_or_default())))
+            }
+            ('&', Some('&')) | ('-', Some('-')) | ('~', Some('~')) if is_in_class => {
+                Err(refused(&format!("a class has `{c}{c}`")))
+            }
+            // Rust has named classes here, and a bracket that needs no backslash; Java has neither.
+            ('[', Some(':')) if is_in_class => Err(refused("a class has `[:`")),
+            (']', _) if self.before == Some('[') || (self.before == Some('^') && self.java.text.ends_with("[^")) => {
+                Err(refused("a class begins with `]`; write `\\]`"))
+            }
+            ('{', Some(',')) if !is_in_class => Err(refused("it has `{,`; write `{0,`")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Writes a character that is not escaped.
+    fn write(&mut self, c: char) {
+        let text = &mut self.java.text;
+        match c {
+            // Java's `.` knows more line ends.
+            '.' if self.open_classes == 0 => text.push_str(r"[^\n\r\x{85}\x{2028}\x{2029}]"),
+            '$' if self.open_classes == 0 => {
+                self.java.has_end = true;
+                text.push_str(self.end);
+            }
+            _ => {
+                match c {
+                    '[' => self.open_classes += 1,
+                    ']' => self.open_classes = self.open_classes.saturating_sub(1),
+                    _ => {}
+                }
+                text.push(c);
+            }
+        }
+    }
 }

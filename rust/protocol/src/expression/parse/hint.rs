@@ -87,7 +87,7 @@ pub(super) fn character(c: char) -> String {
     }
 }
 
-/// For a word that is compared with a column and is no column itself.
+/// For a word that is compared with a column and is not a column itself.
 pub(crate) fn value(word: &str) -> Option<&'static str> {
     Some(match word.to_ascii_lowercase().as_str() {
         "nan" => "write DOUBLE 'NaN'",

@@ -115,7 +115,7 @@ pub(super) fn typed(word: &str, text: &str) -> Result<Scalar, String> {
         "INTERVAL" => return Err("intervals are not supported; write the resulting time".to_owned()),
         _ => {
             return Err(
-                "a string follows a word that is no type; types are DATE, TIMESTAMP, TIMESTAMP_NTZ, X, FLOAT, \
+                "a string follows a word that is not a type; types are DATE, TIMESTAMP, TIMESTAMP_NTZ, X, FLOAT, \
                         DOUBLE, DECIMAL, INT, BIGINT, SMALLINT, TINYINT, BOOLEAN and STRING"
                     .to_owned(),
             );

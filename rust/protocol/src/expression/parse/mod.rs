@@ -208,7 +208,7 @@ impl<'a> Parser<'a> {
         Ok(Tree { expression, height: height + 1 })
     }
 
-    /// Refuses a value that is no condition as a whole filter, and beside AND, OR and NOT.
+    /// Refuses a value that is not a condition as a whole filter, and beside AND, OR and NOT.
     fn check_condition(&self, tree: &Tree) -> Result<()> {
         match &tree.expression {
             Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => Ok(()),

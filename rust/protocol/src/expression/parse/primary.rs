@@ -276,10 +276,7 @@ impl Parser<'_> {
         let at = self.at;
         let Token::Word(word) = self.token else { return Err(self.expected("a type")) };
         let unknown = |parser: &Self| -> Error {
-            parser.error_at(
-                at,
-                &format!("`{word}` is no type that values are cast to; write int, string, decimal(10,2) …"),
-            )
+            parser.error_at(at, &format!("`{word}` is not a type; write int, string, decimal(10,2) …"))
         };
         let named = type_named(word).ok_or_else(|| unknown(self))?;
         self.advance()?;
@@ -306,7 +303,7 @@ impl Parser<'_> {
         Ok(PrimitiveType::Decimal { precision, scale })
     }
 
-    /// Whether a token after `CASE` shows that it is no column of that name. A sign may be an operator after a column.
+    /// Whether a token after `CASE` shows that it is not a column of that name. A sign may be an operator after a column.
     fn begins_operand(&self, token: &Token<'_>) -> bool {
         match token {
             Token::Word(word) => !AFTER_OPERAND.iter().any(|after| after.eq_ignore_ascii_case(word)),

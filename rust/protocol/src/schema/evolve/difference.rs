@@ -44,7 +44,7 @@ pub enum Difference {
 /// Every difference, in the order of `before`, then new columns.
 pub fn differences(before: &StructType, after: &StructType, match_by: MatchBy) -> Vec<Difference> {
     let mut differences = Vec::new();
-    compare(before, after, &[], (match_by, &mut differences));
+    compare(before, after, &[], match_by, &mut differences);
     differences
 }
 
@@ -52,7 +52,8 @@ fn compare(
     before: &StructType,
     after: &StructType,
     above: &[String],
-    (match_by, differences): (MatchBy, &mut Vec<Difference>),
+    match_by: MatchBy,
+    differences: &mut Vec<Difference>,
 ) {
     for old in &before.fields {
         let path = below(above, &old.name);
@@ -66,7 +67,7 @@ fn compare(
         if old.nullable && !new.nullable {
             differences.push(Difference::Tightened { path: path.clone() });
         }
-        compare_types(&old.data_type, &new.data_type, &path, (match_by, differences));
+        compare_types(&old.data_type, &new.data_type, &path, match_by, differences);
     }
     for new in after.fields.iter().filter(|new| before.fields.iter().all(|old| !match_by.is_same(old, new))) {
         differences.push(Difference::Added { path: below(above, &new.name), field: new.clone() });
@@ -77,24 +78,25 @@ fn compare_types(
     before: &DataType,
     after: &DataType,
     path: &[String],
-    (match_by, differences): (MatchBy, &mut Vec<Difference>),
+    match_by: MatchBy,
+    differences: &mut Vec<Difference>,
 ) {
     match (before, after) {
-        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, (match_by, differences)),
+        (DataType::Struct(old), DataType::Struct(new)) => compare(old, new, path, match_by, differences),
         (DataType::Array(old), DataType::Array(new)) => {
             let path = below(path, "element");
             if old.contains_null && !new.contains_null {
                 differences.push(Difference::Tightened { path: path.clone() });
             }
-            compare_types(&old.element, &new.element, &path, (match_by, differences));
+            compare_types(&old.element, &new.element, &path, match_by, differences);
         }
         (DataType::Map(old), DataType::Map(new)) => {
-            compare_types(&old.key, &new.key, &below(path, "key"), (match_by, differences));
+            compare_types(&old.key, &new.key, &below(path, "key"), match_by, differences);
             let path = below(path, "value");
             if old.value_contains_null && !new.value_contains_null {
                 differences.push(Difference::Tightened { path: path.clone() });
             }
-            compare_types(&old.value, &new.value, &path, (match_by, differences));
+            compare_types(&old.value, &new.value, &path, match_by, differences);
         }
         (from, to) if from == to => {}
         (from, to) => differences.push(Difference::Retyped { path: path.to_vec(), from: from.clone(), to: to.clone() }),

@@ -28,7 +28,7 @@ pub const COMMENT: &str = "comment";
 pub const CURRENT_DEFAULT: &str = "CURRENT_DEFAULT";
 
 /// Most columns that a message names.
-const MOST_NAMED: usize = 20;
+const MAX_NAMED: usize = 20;
 
 /// The position of a column among those of the same struct.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,7 +95,7 @@ pub fn find(schema: &StructType, path: &[String]) -> Result<FoundField> {
     let mut at = StructField::new("", DataType::Struct(Arc::new(schema.clone())), false);
     let mut spelled = Vec::new();
     for name in path {
-        let Some(found) = child(&at.data_type, name) else { return Err(missing(schema, path, (&spelled, &at))) };
+        let Some(found) = child(&at.data_type, name) else { return Err(missing(schema, path, &spelled, &at)) };
         spelled.push(found.name.clone());
         at = found;
     }
@@ -120,7 +120,7 @@ fn child(container: &DataType, name: &str) -> Option<StructField> {
     }
 }
 
-fn missing(schema: &StructType, path: &[String], (found, at): (&[String], &StructField)) -> Error {
+fn missing(schema: &StructType, path: &[String], found: &[String], at: &StructField) -> Error {
     let shown = path::print(path);
     if path.len() > 1 && schema.field(&path.join(".")).is_some() {
         let name = path.join(".");
@@ -131,8 +131,8 @@ fn missing(schema: &StructType, path: &[String], (found, at): (&[String], &Struc
     let inside = if found.is_empty() { "the table".to_owned() } else { format!("`{}`", path::print(found)) };
     let has = match &at.data_type {
         DataType::Struct(fields) => {
-            let names = fields.fields.iter().take(MOST_NAMED).map(|field| format!("`{}`", field.name));
-            let more = if fields.fields.len() > MOST_NAMED { ", …" } else { "" };
+            let names = fields.fields.iter().take(MAX_NAMED).map(|field| format!("`{}`", field.name));
+            let more = if fields.fields.len() > MAX_NAMED { ", …" } else { "" };
             format!("{inside} has {}{more}", names.collect::<Vec<_>>().join(", "))
         }
         DataType::Array(_) => format!("{inside} is an array, which has `element`"),
@@ -212,7 +212,7 @@ pub fn alter(schema: &StructType, column: &[String], change: &ColumnChange) -> R
     let found = find(schema, column)?;
     let (above, name) = parted(found.path)?;
     edit_inside(schema, &above, &mut |container| match container {
-        DataType::Struct(fields) => altered(fields, (&above, &name), change).map(|s| DataType::Struct(Arc::new(s))),
+        DataType::Struct(fields) => altered(fields, &above, &name, change).map(|s| DataType::Struct(Arc::new(s))),
         part => {
             let only_type = ColumnChange { data_type: change.data_type.clone(), ..ColumnChange::default() };
             if only_type != *change {
@@ -226,7 +226,7 @@ pub fn alter(schema: &StructType, column: &[String], change: &ColumnChange) -> R
     })
 }
 
-fn altered(fields: &StructType, (above, name): (&[String], &str), change: &ColumnChange) -> Result<StructType> {
+fn altered(fields: &StructType, above: &[String], name: &str, change: &ColumnChange) -> Result<StructType> {
     let mut others = fields.fields.clone();
     let at = others.iter().position(|field| field.name == name).ok_or_else(|| lost(name))?;
     let mut field = others.remove(at);

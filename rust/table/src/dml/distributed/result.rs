@@ -186,7 +186,7 @@ impl FileMatches {
             path: file.task.path.clone(),
             deleted: to_vector(&file.deleted())?,
             updated: to_vector(&file.updated)?,
-            deleted_before: to_vector(&file.deleted_before)?,
+            deleted_before: to_vector(&file.rows_deleted_before_commit)?,
             physical_rows: file.physical_rows,
         })
     }
@@ -206,7 +206,14 @@ impl FileMatches {
         }
         let mut task: FileTask = file.task.clone();
         task.deletion_vector = if deleted_before.is_empty() { None } else { Some(deleted_before.to_inline()?) };
-        Ok(TouchedFile { task, add: None, matching, updated, deleted_before, physical_rows: self.physical_rows })
+        Ok(TouchedFile {
+            task,
+            add: None,
+            matching,
+            updated,
+            rows_deleted_before_commit: deleted_before,
+            physical_rows: self.physical_rows,
+        })
     }
 }
 

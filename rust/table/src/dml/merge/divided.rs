@@ -105,8 +105,8 @@ impl MergeKeys {
     /// `Invalid` if the bytes are something else, or of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         let KeysSpec { source, target, source_alias, target_alias, on, now } = unpack(KEYS, bytes)?;
-        let aliases = (source_alias.as_str(), target_alias.as_str());
-        let sides = Sides::new(StructType::clone(&target), StructType::clone(&source), aliases)?;
+        let (target, source) = (StructType::clone(&target), StructType::clone(&source));
+        let sides = Sides::new(target, source, &source_alias, &target_alias)?;
         let keys = JoinCondition::parse(&on, &sides)?.keys;
         let types = keys.iter().map(|key| SortField::new(to_arrow_type(key.source.data_type())));
         let converter = RowConverter::new(types.collect())?;

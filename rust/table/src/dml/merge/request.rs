@@ -33,6 +33,6 @@ pub(super) fn condition_of(request: &MergeRequest, sides: &Sides) -> Result<Join
 /// # Errors
 /// `Invalid` for columns that no table has, and aliases that do not fit.
 pub(crate) fn sides_of(target: StructType, schema: &SchemaRef, request: &MergeRequest) -> Result<Sides> {
-    let aliases = (request.source_alias.as_str(), request.target_alias.as_str());
-    Sides::new(target, Source::new(schema, &[])?.schema, aliases)
+    let source = Source::new(schema, &[])?.schema;
+    Sides::new(target, source, &request.source_alias, &request.target_alias)
 }

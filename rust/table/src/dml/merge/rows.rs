@@ -101,7 +101,7 @@ impl MergeUpdater {
             let place = rows.get(row).and_then(|row| places.get(*row as usize));
             place.map_or(0, |(_, position)| *position)
         };
-        update.apply((&old, &batch_of_sides(parts)?), &number)
+        update.apply(&old, &batch_of_sides(parts)?, &number)
     }
 }
 

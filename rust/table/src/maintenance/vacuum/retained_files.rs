@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use deltic_protocol::action::batch::{AddBatch, Origin};
 use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::replay::paths::salted_hash;
-use deltic_protocol::replay::retention::{Needed, Retention};
+use deltic_protocol::replay::retention::{KeptFile, Retention};
 use futures::TryStreamExt;
 use serde::{Deserialize, Serialize};
 
@@ -39,12 +39,12 @@ impl RetainedFiles {
         let columns = AddColumns { members, ..AddColumns::default() };
         let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
         while let Some(files) = live.try_next().await? {
-            retention.files(&files, &mut |needed| retained.add(storage, needed))?;
+            retention.keep_files(&files, &mut |needed| retained.add(storage, needed))?;
         }
         let mut removed = std::pin::pin!(young_tombstones(snapshot, retention.tombstones_after_ms()).await?);
         while let Some(rows) = removed.try_next().await? {
             let files = AddBatch::new(Origin::Commit(snapshot.version()), rows)?;
-            retention.files(&files, &mut |needed| retained.add(storage, needed))?;
+            retention.keep_files(&files, &mut |needed| retained.add(storage, needed))?;
         }
         retained.add_commits(snapshot, retention).await?;
         retained.paths.values_mut().chain([&mut retained.names]).for_each(|hashes| {
@@ -70,7 +70,7 @@ impl RetainedFiles {
             while let Some(batch) = read.try_next().await? {
                 let removes = AddBatch::new(batch.adds.origin, batch.remove_rows)?;
                 let cdc = batch.commits.iter().flat_map(|commit| &commit.cdc);
-                retention.commit(version, (&batch.adds, &removes), cdc, &mut |needed| {
+                retention.keep_files_of_commit(version, &batch.adds, &removes, cdc, &mut |needed| {
                     self.add(snapshot.storage(), needed)
                 })?;
             }
@@ -78,10 +78,10 @@ impl RetainedFiles {
         Ok(())
     }
 
-    fn add(&mut self, storage: &Storage, needed: Needed<'_>) -> Result<()> {
+    fn add(&mut self, storage: &Storage, needed: KeptFile<'_>) -> Result<()> {
         match needed {
-            Needed::Data(path) => self.add_literal(storage, &decode_path(path)?),
-            Needed::Vectors(path) => self.add_literal(storage, &literal(path)?),
+            KeptFile::Data(path) => self.add_literal(storage, &decode_path(path)?),
+            KeptFile::Vectors(path) => self.add_literal(storage, &literal(path)?),
         }
         Ok(())
     }

@@ -27,7 +27,7 @@ use deltic_protocol::predicate::{BoundPredicate, Column};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::schema::StructType;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};

@@ -311,7 +311,7 @@ impl Transaction {
                 let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
                 ReadSet::Predicates(PredicatesRead { shape: shape.clone(), predicates, files })
             }
-            None => ReadSet::WholeTable,
+            None => ReadSet::AllRows,
         });
         let tasks = tasks.into_iter().filter_map(|task| self.with_own_deletes(task).transpose());
         let mut tasks = tasks.collect::<Result<Vec<_>>>()?;

@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::Metadata;
-use deltic_protocol::commit::{MAINTENANCE, ReadSet};
+use deltic_protocol::commit::{METADATA_ONLY_PROPERTIES, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::options::Overwrites;
@@ -16,7 +16,7 @@ use super::{HandleState, Transaction, check_writable};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 
-/// Properties besides those of [`MAINTENANCE`] that make no demands on data files.
+/// Properties besides those of [`METADATA_ONLY_PROPERTIES`] that make no demands on data files.
 const NOT_OF_FILES: [&str; 2] = ["delta.appendOnly", "delta.columnMapping.maxColumnId"];
 
 impl Transaction {
@@ -84,8 +84,9 @@ impl Transaction {
 fn takes_files_of(before: &Metadata, after: &Metadata) -> Result<bool> {
     let keys: BTreeSet<&String> = before.configuration.keys().chain(after.configuration.keys()).collect();
     let same_properties = keys.into_iter().all(|key| {
-        let is_free =
-            !key.starts_with("delta.") || MAINTENANCE.contains(&key.as_str()) || NOT_OF_FILES.contains(&key.as_str());
+        let is_free = !key.starts_with("delta.")
+            || METADATA_ONLY_PROPERTIES.contains(&key.as_str())
+            || NOT_OF_FILES.contains(&key.as_str());
         is_free || before.configuration.get(key) == after.configuration.get(key)
     });
     if !same_properties || before.partition_columns != after.partition_columns {

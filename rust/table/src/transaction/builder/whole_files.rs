@@ -1,12 +1,12 @@
 //! Which files a filter matches in full: `remove_where` removes only such files.
 
 use deltic_protocol::action::batch::{AddBatch, Origin};
-use deltic_protocol::action::json::{Wanted, parse_commit, print_commit};
+use deltic_protocol::action::json::{Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::{Action, Add};
 use deltic_protocol::log_bounds::{LogBounds, TableShape};
 use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::prune;
-use deltic_protocol::stats::text::whole_adds;
+use deltic_protocol::stats::json::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
@@ -47,7 +47,7 @@ pub(super) fn fully_matching(
 /// Files as columns, with the statistics of their actions.
 pub(super) fn batch_of(files: impl Iterator<Item = Add>) -> Result<AddBatch> {
     let actions: Vec<Action> = files.map(Action::Add).collect();
-    Ok(parse_commit(&print_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
+    Ok(parse_commit(&serialize_commit(&actions)?.into(), Origin::Commit(0), Wanted::All)?.adds)
 }
 
 /// The actions that add files of the table again, without changing data and with all their statistics.

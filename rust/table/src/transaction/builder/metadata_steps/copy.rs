@@ -51,7 +51,7 @@ impl Transaction {
         begun.every_file_has_ids();
         begun.txn_id = ids.unique();
         begun.now_ms = known.now_ms;
-        begun.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
+        begun.read_whole_table(ReadSet::AllFiles, IsolationLevel::Serializable);
         Ok(begun)
     }
 

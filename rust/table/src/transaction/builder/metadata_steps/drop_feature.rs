@@ -104,7 +104,7 @@ impl Transaction {
 
     /// Makes every concurrent commit a conflict.
     fn read_everything(&mut self) {
-        self.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
+        self.read_whole_table(ReadSet::AllFiles, IsolationLevel::Serializable);
     }
 }
 

@@ -105,7 +105,7 @@ impl Transaction {
         }
         let schema = name_new_columns(&table.schema, &mut metadata, &mut || ids.unique())?;
         validation::check_new(&schema, &mut table.partition_by, &metadata.configuration)?;
-        metadata.schema_string = json::print(&schema);
+        metadata.schema_string = json::to_json(&schema);
         metadata.partition_columns = table.partition_by;
         let clustering = clustering_paths(&schema, &metadata, &table.cluster_by)?;
         if !(self.clustering().is_empty() && clustering.is_empty()) {

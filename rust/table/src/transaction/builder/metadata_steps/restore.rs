@@ -63,7 +63,7 @@ impl Transaction {
             self.set_highest_row_id(id);
         }
         self.set_files(files);
-        self.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
+        self.read_whole_table(ReadSet::AllFiles, IsolationLevel::Serializable);
         self.set_table(metadata, protocol);
         Ok(())
     }

@@ -267,7 +267,7 @@ impl Transaction {
         if given.is_empty() {
             return Ok(None);
         }
-        let schema_string = schema_json::print(&with_watermarks(&schema, &given)?);
+        let schema_string = schema_json::to_json(&with_watermarks(&schema, &given)?);
         Ok(Some(Metadata { schema_string, ..metadata.clone() }))
     }
 }

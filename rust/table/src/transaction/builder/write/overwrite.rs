@@ -33,7 +33,7 @@ impl Transaction {
     /// `Invalid` if the table is append-only.
     pub fn overwrite(&mut self) -> Result<()> {
         self.check_replaceable()?;
-        self.read.extend(ReadSet::WholeTable);
+        self.read.extend(ReadSet::AllRows);
         self.discard(|_| true);
         self.rows.marked.retain(|_| false);
         self.overwrites = Overwrites::Table;

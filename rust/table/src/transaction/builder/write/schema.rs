@@ -80,7 +80,7 @@ impl Transaction {
         }
         validation::check_replaced(before, &schema, &mut metadata)?;
         self.check_clustering(&schema)?;
-        metadata.schema_string = json::print(&schema);
+        metadata.schema_string = json::to_json(&schema);
         if schema == *known && metadata.partition_columns == before.partition_columns {
             return Ok(false);
         }

@@ -1,40 +1,41 @@
-//! Statistics strings of one shape: the same keys in the same order, with other values.
+//! Caches the byte layout of statistics JSON, so that strings with the same keys need no parsing.
 //!
-//! A writer prints the statistics of all files in the same way. So the literals between the values of one string are
-//! searched in the next ones; if all are found, the values are located without parsing. A string of another shape is
-//! parsed, and its shape is learned, less and less often if that does not help.
+//! A writer serialises the statistics of all files in the same way. So the bytes between the values of one string (a template)
+//! are compared with the next strings; if all are equal, the values are located without parsing. A string that fits no
+//! template is parsed, and its template is learned, less and less often if that does not help.
 //!
-//! Invariant: for a string with a known shape, the positions are those that parsing finds
+//! Invariant: for a string with a known template, the positions are those that parsing finds
 //! (`stats_read::earlier_files_do_not_change_bounds`).
 
-use super::places::{Member, NUM_RECORDS, Place, Places, TIGHT_BOUNDS, Tree, number_of};
+use super::spans::{Member, NUM_RECORDS, TIGHT_BOUNDS, Tree, ValueSpan, ValueSpans, number_of};
 use crate::json::{Escapes, Scanner, end_of_plain, length_of_bare};
 
-/// How many shapes are kept: columns that are null in some files make further shapes.
-const KEPT: usize = 4;
-/// Most strings that are parsed before another shape is learned.
-const LONGEST_WAIT: u32 = 255;
-/// A string with more values or more levels has no shape.
-const MOST_VALUES: usize = 4096;
-const MOST_LEVELS: usize = 64;
+/// How many templates are kept: columns that are null in some files make further templates.
+const MAX_TEMPLATES: usize = 4;
+/// Maximum number of strings that are parsed before another template is learned.
+const MAX_RETRY_AFTER: u32 = 255;
+/// A string with more values or more levels has no template.
+const MAX_VALUES: usize = 4096;
+const MAX_LEVELS: usize = 64;
 
-/// The shapes of the last strings, the last one first.
+/// The templates of the last strings, the last one first.
 #[derive(Default)]
-pub(super) struct Shapes {
-    known: Vec<Shape>,
-    /// How many strings are parsed before a shape is tried or learned again, and how many it were last time.
-    wait: u32,
-    waited: u32,
+pub(super) struct StatsTemplates {
+    known: Vec<StatsTemplate>,
+    /// Number of strings that are parsed before a template is tried or learned again.
+    retry_after: u32,
+    /// The previous such number.
+    last_backoff: u32,
 }
 
-struct Shape {
-    /// The text before each value, one after the other, then the text after the last value.
+struct StatsTemplate {
+    /// The bytes before each value, one after the other, then the bytes after the last value.
     literals: String,
     steps: Vec<Step>,
 }
 
 struct Step {
-    /// Where the text before the value ends in `literals`.
+    /// Where the bytes before the value end in `literals`.
     until: usize,
     /// Its last bytes, to compare them at once.
     end: End,
@@ -43,47 +44,47 @@ struct Step {
     is_quoted: bool,
 }
 
-impl Shapes {
-    /// Records the places of the wanted values; `None` if the text has none of the shapes. Some may be recorded even then.
-    pub(super) fn find(&mut self, text: &str, places: &mut Places) -> Option<()> {
-        if self.wait > 0 {
+impl StatsTemplates {
+    /// Records the spans of the wanted values; `None` if the text has none of the templates. Some may be recorded even then.
+    pub(super) fn find(&mut self, text: &str, spans: &mut ValueSpans) -> Option<()> {
+        if self.retry_after > 0 {
             return None;
         }
-        let at = self.known.iter().position(|shape| {
-            places.clear();
-            shape.find(text, places).is_some()
+        let at = self.known.iter().position(|template| {
+            spans.clear();
+            template.find(text, spans).is_some()
         })?;
-        if let Some(shapes) = self.known.get_mut(..=at) {
-            shapes.rotate_right(1);
+        if let Some(templates) = self.known.get_mut(..=at) {
+            templates.rotate_right(1);
         }
-        self.waited = 0;
+        self.last_backoff = 0;
         Some(())
     }
 
-    /// Learns the shape of a well-formed string that has none of the known shapes.
+    /// Learns the template of a well-formed string that has none of the known templates.
     pub(super) fn learn(&mut self, json: Scanner<'_>, tree: &Tree) {
-        if self.wait > 0 {
-            self.wait -= 1;
+        if self.retry_after > 0 {
+            self.retry_after -= 1;
             return;
         }
-        self.waited = (2 * self.waited + 1).min(LONGEST_WAIT);
-        self.wait = self.waited / 2;
-        if let Some(shape) = Shape::of(json, tree) {
-            self.known.truncate(KEPT - 1);
-            self.known.insert(0, shape);
+        self.last_backoff = (2 * self.last_backoff + 1).min(MAX_RETRY_AFTER);
+        self.retry_after = self.last_backoff / 2;
+        if let Some(template) = StatsTemplate::of(json, tree) {
+            self.known.truncate(MAX_TEMPLATES - 1);
+            self.known.insert(0, template);
         }
     }
 }
 
-impl Shape {
-    /// `None` if the string has a value that parsing would decide by more than its place.
+impl StatsTemplate {
+    /// `None` if the string has a value that parsing would decide by more than its position.
     fn of(mut json: Scanner<'_>, tree: &Tree) -> Option<Self> {
         let text = json.text();
-        let mut shape = Self { literals: String::new(), steps: Vec::new() };
+        let mut template = Self { literals: String::new(), steps: Vec::new() };
         let mut from = 0;
-        shape.learn(&mut json, &mut from, Below::File(tree), MOST_LEVELS)?;
-        shape.literals.push_str(text.get(from..)?);
-        Some(shape)
+        template.learn(&mut json, &mut from, Below::File(tree), MAX_LEVELS)?;
+        template.literals.push_str(text.get(from..)?);
+        Some(template)
     }
 
     /// The members of an object; `from` is where the last value ended.
@@ -94,7 +95,7 @@ impl Shape {
             first = false;
             let below = within.child(&key);
             if json.peek()? == b'{' {
-                // An object in place of a value has no shape.
+                // An object in place of a value has no template.
                 (!matches!(below, Below::Value(_)) && levels > 0).then_some(())?;
                 self.learn(json, from, below, levels - 1)?;
                 continue;
@@ -109,7 +110,7 @@ impl Shape {
                 Below::File(_) | Below::Member(..) => return None,
             };
             let is_second = number.is_some() && self.steps.iter().any(|step| step.number == number);
-            (is_plain && !is_second && self.steps.len() < MOST_VALUES).then_some(())?;
+            (is_plain && !is_second && self.steps.len() < MAX_VALUES).then_some(())?;
             let quote = usize::from(is_quoted);
             let literal = json.text().get(*from..value.start + quote)?;
             self.literals.push_str(literal);
@@ -119,7 +120,7 @@ impl Shape {
         Some(())
     }
 
-    fn find(&self, text: &str, places: &mut Places) -> Option<()> {
+    fn find(&self, text: &str, spans: &mut ValueSpans) -> Option<()> {
         let (bytes, literals) = (text.as_bytes(), self.literals.as_bytes());
         let (mut at, mut from) = (0, 0);
         for step in &self.steps {
@@ -128,21 +129,21 @@ impl Shape {
             from = step.until;
             step.end.is_of(literal, bytes.get(..at)?).then_some(())?;
             let value = bytes.get(at..)?;
-            let place = if step.is_quoted {
+            let span = if step.is_quoted {
                 let length = end_of_plain(value)?;
                 at += length;
                 // Its quotes, escaped or not, belong to the literals around it.
-                Place::plain(at - length - 1, length + 2)
+                ValueSpan::plain(at - length - 1, length + 2)
             } else {
                 let length = Some(length_of_bare(value)).filter(|length| *length > 0)?;
                 at += length;
                 if value.get(..length) == Some(b"null") {
                     continue;
                 }
-                Place::plain(at - length, length)
+                ValueSpan::plain(at - length, length)
             };
             if let Some(number) = step.number {
-                places.put(number, place);
+                spans.put(number, span);
             }
         }
         (bytes.get(at..) == literals.get(from..)).then_some(())
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
     use crate::schema::PrimitiveType;
 
-    /// What is found of `a` and `s.b` in `text` once the shape of `first` is known: `None` where that is not its shape.
+    /// What is found of `a` and `s.b` in `text` once the template of `first` is known: `None` where that is not its template.
     fn found(first: &str, text: &str) -> Option<String> {
         let leaf = |path: &[&str]| Leaf {
             path: path.iter().map(|name| (*name).to_owned()).collect(),
@@ -224,10 +225,10 @@ mod tests {
             was_float: false,
         };
         let leaves = [leaf(&["a"]), leaf(&["s", "b"])];
-        let (mut shapes, mut places) = (Shapes::default(), Places::new(leaves.len(), 1));
-        shapes.learn(Scanner::new(first), &Tree::new(&leaves));
-        shapes.find(text, &mut places)?;
-        let value = |number| places.values(number, &[text]).flatten().find_map(|found| found.quoted());
+        let (mut templates, mut spans) = (StatsTemplates::default(), ValueSpans::new(leaves.len(), 1));
+        templates.learn(Scanner::new(first), &Tree::new(&leaves));
+        templates.find(text, &mut spans)?;
+        let value = |number| spans.values(number, &[text]).flatten().find_map(|found| found.quoted());
         let value = |number| value(number).map_or("-", |value| value.literal);
         Some((0..8).map(value).collect::<Vec<_>>().join(" "))
     }
@@ -246,15 +247,15 @@ mod tests {
         let inside = |text: &str| text.replace('"', "\\\"");
         let (first, text) = (inside(FIRST), inside(&FIRST.replace("\"y\"", "\"other\"").replace(":1", ":17")));
         let leaves = [Leaf { path: vec!["x".to_owned()], data_type: PrimitiveType::String, was_float: false }];
-        let (mut shapes, mut places) = (Shapes::default(), Places::new(1, 1));
-        shapes.learn(Scanner::of_inside(&first).unwrap(), &Tree::new(&leaves));
-        shapes.find(&text, &mut places).unwrap();
-        let value = places.values(number_of(0, Member::Min), &[&text]).next().unwrap().unwrap().quoted().unwrap();
+        let (mut templates, mut spans) = (StatsTemplates::default(), ValueSpans::new(1, 1));
+        templates.learn(Scanner::of_inside(&first).unwrap(), &Tree::new(&leaves));
+        templates.find(&text, &mut spans).unwrap();
+        let value = spans.values(number_of(0, Member::Min), &[&text]).next().unwrap().unwrap().quoted().unwrap();
         assert_eq!((value.literal, value.text().unwrap().as_ref()), ("\"other\\", "other"));
     }
 
     #[test]
-    fn other_shapes_are_not_found() {
+    fn other_templates_are_not_found() {
         for (from, to) in [
             ("\"y\"", "null"),
             ("\"y\"", r#""a\"b""#),
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_judged_by_more_than_its_place_has_no_shape() {
+    fn what_is_judged_by_more_than_its_position_has_no_template() {
         for text in [
             r#"{"numRecords":{}}"#,
             r#"{"minValues":1}"#,

@@ -1,7 +1,7 @@
-//! Prints statistics as JSON, from the columns of a checkpoint that has no JSON statistics.
+//! Serialises statistics as JSON, from the columns of a checkpoint that has no JSON statistics.
 //!
-//! All columns are printed, also columns that the table no longer has. Bounds that JSON or other readers could misread are left
-//! out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and together with
+//! All columns are serialised, also columns that the table no longer has. Bounds that JSON or other readers could misread are
+//! left out, as when statistics are collected: infinities, NaN, years outside 1 to 9999, bounds of binary columns; and together with
 //! a bound the other one. Timestamps have milliseconds in JSON; finer ones are rounded outwards.
 //!
 //! PROTOCOL.md: "Per-file Statistics".
@@ -23,7 +23,7 @@ use crate::action::batch::AddBatch;
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 
-/// The JSON statistics if there are any, or else the typed statistics printed; null if there are neither.
+/// The JSON statistics if there are any, or else the typed statistics serialised; null if there are neither.
 pub fn complete<'t>(text: Option<impl StringArrayType<'t> + Copy>, typed: &StructArray) -> Result<StringArray> {
     let given = |row: usize| text.filter(|t| row < t.len() && t.is_valid(row)).map(|t| t.value(row));
     let mut printer = None;
@@ -69,7 +69,7 @@ pub fn whole_adds<'a>(
 /// Statistics that cannot be read are replaced by the number of rows alone.
 ///
 /// # Errors
-/// `Internal` if they cannot be printed, which their text rules out.
+/// `Internal` if they cannot be serialised (cannot happen).
 pub fn wide(stats: Option<&str>, num_records: u64) -> Result<String> {
     let parsed = stats.and_then(|stats| serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(stats).ok());
     let raw = |value: serde_json::Value| serde_json::value::to_raw_value(&value);
@@ -79,7 +79,7 @@ pub fn wide(stats: Option<&str>, num_records: u64) -> Result<String> {
         members.insert("tightBounds".to_owned(), raw(false.into())?);
         serde_json::to_string(&members)
     };
-    printed().map_err(|e| Error::internal("statistics cannot be printed").caused_by(e))
+    printed().map_err(|e| Error::internal("statistics cannot be serialised").caused_by(e))
 }
 
 /// A struct that prints as an object, or a column of values.

@@ -1,25 +1,41 @@
-//! The conflict rules as two tables for the documentation. The second one is made by running the checks.
+//! Tables for the documentation: features, properties and conflict rules. The matrix is made by running the checks.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::actions::Actions;
-use super::conflict::{CHECKS, COMPATIBLE, MAINTENANCE};
-use super::marked::{MarkedFile, MarkedFiles, WinnerRows};
-use super::pending::{Pending, PredicatesRead, ReadSet, TableState};
-use crate::action::batch::Origin;
-use crate::action::json::{Wanted, parse_commit, print_commit};
-use crate::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
-use crate::deletion_vector::{DeletionVector, Source, parse_inline, source};
-use crate::error::{Error, Kind, Result};
-use crate::log_bounds::TableShape;
-use crate::predicate::parse;
-use crate::property::IsolationLevel;
-use crate::replay::paths::PathSet;
-use crate::schema::mapping::ColumnMapping;
-use crate::schema::{DataType, StructField, StructType, json};
+use deltic_protocol::action::batch::Origin;
+use deltic_protocol::action::json::{Wanted, parse_commit, serialize_commit};
+use deltic_protocol::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
+use deltic_protocol::commit::{
+    Actions, CHECKS, METADATA_ONLY_PROPERTIES, MarkedFile, MarkedFiles, PROPERTIES_A_WINNER_MAY_SET, Pending,
+    PredicatesRead, ReadSet, TableState, WinnerRows,
+};
+use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
+use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::feature::UNLISTED;
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate::parse;
+use deltic_protocol::property::{IsolationLevel, PROPERTIES};
+use deltic_protocol::replay::paths::PathSet;
+use deltic_protocol::schema::mapping::ColumnMapping;
+use deltic_protocol::schema::{DataType, StructField, StructType, json};
+
+/// [`UNLISTED`] as a Markdown table.
+pub(super) fn unlisted_features() -> String {
+    let rows = UNLISTED.iter().map(|(feature, used, does)| format!("| `{feature}` | {used} | {does} |\n"));
+    std::iter::once("| Feature | Used when | Read |\n|-|-|-|\n".to_owned()).chain(rows).collect()
+}
+
+/// The properties as a Markdown table.
+pub(super) fn properties() -> String {
+    let mut table = "| Property | Default | |\n|-|-|-|\n".to_owned();
+    for property in PROPERTIES {
+        table.push_str(&format!("| `{}` | {} | {} |\n", property.name, property.default, property.about));
+    }
+    table
+}
 
 /// The checks in order as a Markdown table, then the allowed changes of metadata.
-pub fn docs_checks() -> String {
+pub(super) fn checks() -> String {
     let mut text = "| | Check | Refuses when | With | Otherwise |\n|-|-|-|-|-|\n".to_owned();
     for (at, check) in CHECKS.iter().enumerate() {
         let row = [check.name, check.refuses, check.conflict, check.rebases].join(" | ");
@@ -32,12 +48,12 @@ pub fn docs_checks() -> String {
     text.push_str(
         "\nProperties that a winner may set without a conflict:\n\n| Property | To | Where the table has |\n|-|-|-|\n",
     );
-    for (key, value, feature) in COMPATIBLE {
+    for (key, value, feature) in PROPERTIES_A_WINNER_MAY_SET {
         let value = if value.is_empty() { "any value" } else { value };
         let feature = if feature.is_empty() { String::new() } else { format!("`{feature}`") };
         text.push_str(&format!("| `{key}` | {value} | {feature} |\n"));
     }
-    let maintenance: Vec<String> = MAINTENANCE.iter().map(|key| format!("`{key}`")).collect();
+    let maintenance: Vec<String> = METADATA_ONLY_PROPERTIES.iter().map(|key| format!("`{key}`")).collect();
     text.push_str(&format!(
         "\nProperties that a winner may set and unset without a conflict: {}.\n",
         maintenance.join(", ")
@@ -58,7 +74,7 @@ struct Operation {
     data_change: bool,
     property: Option<&'static str>,
     /// Whether it has a metadata action that changes nothing.
-    restates: bool,
+    rewrites_metadata_unchanged: bool,
     feature: bool,
 }
 
@@ -72,7 +88,7 @@ const NOTHING: Operation = Operation {
     marks: &[],
     data_change: true,
     property: None,
-    restates: false,
+    rewrites_metadata_unchanged: false,
     feature: false,
 };
 
@@ -127,7 +143,7 @@ const OPERATIONS: &[Operation] = &[
         name: "restore a version without the file in `a`",
         whole_table: true,
         removes: &["a"],
-        restates: true,
+        rewrites_metadata_unchanged: true,
         ..NOTHING
     },
     Operation { name: "vacuum begins", ..NOTHING },
@@ -138,7 +154,7 @@ const OPERATIONS: &[Operation] = &[
 
 /// For each operation (rows) that lost to each other operation (columns), whether it may follow: at the level Serializable, and
 /// where it differs at WriteSerializable, and in a table that tracks rows.
-pub fn docs_matrix() -> Result<String> {
+pub(super) fn conflict_matrix() -> Result<String> {
     let names: Vec<&str> = OPERATIONS.iter().map(|o| o.name).collect();
     let mut text = format!("| this commit \\ the winner | {} |\n|-{}|\n", names.join(" | "), "|-".repeat(names.len()));
     for own in OPERATIONS {
@@ -149,13 +165,13 @@ pub fn docs_matrix() -> Result<String> {
 }
 
 fn cell(own: &Operation, winner: &Operation) -> Result<String> {
-    let strict = verdict(own, winner, (IsolationLevel::Serializable, false))?;
+    let strict = verdict(own, winner, IsolationLevel::Serializable, false)?;
     let mut notes = Vec::new();
     for (name, isolation, tracks_rows) in [
         ("WriteSerializable", IsolationLevel::WriteSerializable, false),
         ("rows tracked", IsolationLevel::Serializable, true),
     ] {
-        let other = verdict(own, winner, (isolation, tracks_rows))?;
+        let other = verdict(own, winner, isolation, tracks_rows)?;
         if other != strict {
             notes.push(format!("{name}: {other}"));
         }
@@ -163,11 +179,11 @@ fn cell(own: &Operation, winner: &Operation) -> Result<String> {
     Ok(if notes.is_empty() { strict } else { format!("{strict} ({})", notes.join("; ")) })
 }
 
-fn verdict(own: &Operation, winner: &Operation, (isolation, tracks_rows): (IsolationLevel, bool)) -> Result<String> {
+fn verdict(own: &Operation, winner: &Operation, isolation: IsolationLevel, tracks_rows: bool) -> Result<String> {
     let mut pending = own.pending(isolation, tracks_rows)?;
     let winner = winner.committed(tracks_rows)?;
     let mut rows = WinnerRows::default();
-    for descriptor in pending.vectors_to_judge(&winner)? {
+    for descriptor in pending.vectors_needed(&winner)? {
         if let Source::Inline(bytes) = source(&descriptor)? {
             rows.vectors.insert(descriptor.unique_id(), parse_inline(&bytes, &descriptor)?);
         }
@@ -177,7 +193,7 @@ fn verdict(own: &Operation, winner: &Operation, (isolation, tracks_rows): (Isola
         let files = moved.from.into_iter().zip(moved.to);
         rows.moved = files.map(|(from, add)| MarkedFile { add, ..from }).collect();
     }
-    match pending.follow(&winner, &rows, 1) {
+    match pending.check_and_rebase(&winner, &rows, 1) {
         Ok(()) => Ok("✓".to_owned()),
         Err(e) => match e.kind() {
             Kind::Conflict(conflict) => Ok(conflict.to_string()),
@@ -197,7 +213,7 @@ impl Operation {
             name: None,
             description: None,
             format: Format::default(),
-            schema_string: json::print(&schema),
+            schema_string: json::to_json(&schema),
             partition_columns: vec!["p".to_owned()],
             created_time: None,
             configuration: match tracks_rows {
@@ -220,7 +236,7 @@ impl Operation {
                 let predicates = vec![parse(text)?.bind(&shape.schema)?];
                 ReadSet::Predicates(PredicatesRead { shape, predicates, files })
             }
-            None if self.whole_table => ReadSet::WholeTable,
+            None if self.whole_table => ReadSet::AllRows,
             None if files.is_empty() => ReadSet::Nothing,
             None => ReadSet::Files(files),
         };
@@ -244,7 +260,13 @@ impl Operation {
             let add = Add { path: path("a", "old"), partition_values, data_change: true, ..Add::default() };
             let rows: DeletionVector = self.marks.iter().copied().collect();
             let vector = Some(rows.to_inline()?);
-            files.mark(MarkedFile { add, physical_rows: 10, deleted_before: DeletionVector::default(), rows, vector });
+            files.mark(MarkedFile {
+                add,
+                physical_rows: 10,
+                rows_deleted_before_commit: DeletionVector::default(),
+                rows,
+                vector,
+            });
         }
         Ok(files)
     }
@@ -265,7 +287,7 @@ impl Operation {
             metadata.configuration.insert(key.to_owned(), value.to_owned());
             actions.push(Action::Metadata(metadata));
         }
-        if self.restates {
+        if self.rewrites_metadata_unchanged {
             actions.push(Action::Metadata(metadata.clone()));
         }
         actions.extend(self.removes.iter().map(|p| {
@@ -284,15 +306,15 @@ impl Operation {
         actions
     }
 
-    fn committed(&self, tracks_rows: bool) -> Result<crate::action::json::CommitActions> {
+    fn committed(&self, tracks_rows: bool) -> Result<deltic_protocol::action::json::CommitActions> {
         let pending = self.pending(IsolationLevel::Serializable, tracks_rows)?;
         let info = serde_json::json!({ "isBlindAppend": pending.is_blind_append() });
-        let info = info.as_object().cloned().ok_or_else(|| Error::internal("an object is none"))?;
-        let mut lines = print_commit(&[Action::CommitInfo(CommitInfo(info))])?;
-        lines.extend(print_commit(pending.actions.others())?);
+        let info = info.as_object().cloned().unwrap_or_default();
+        let mut lines = serialize_commit(&[Action::CommitInfo(CommitInfo(info))])?;
+        lines.extend(serialize_commit(pending.actions.non_file_actions())?);
         lines.extend(pending.actions.files().to_bytes()?);
         for marked in pending.marked.iter() {
-            lines.extend(print_commit(&marked.actions(0)?)?);
+            lines.extend(serialize_commit(&marked.actions(0)?)?);
         }
         parse_commit(&lines.into(), Origin::Commit(1), Wanted::All)
     }

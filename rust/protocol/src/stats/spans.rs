@@ -30,29 +30,29 @@ impl Member {
     }
 }
 
-/// The numbers of statistics among the places of a file.
+/// The numbers of statistics among the spans of a file.
 pub(super) const NUM_RECORDS: usize = 0;
 pub(super) const TIGHT_BOUNDS: usize = 1;
 const OF_FILE: usize = 2;
 const OF_LEAF: usize = 3;
 
-/// The number of a column's statistic among the places of a file.
+/// The number of a column's statistic among the spans of a file.
 pub(super) fn number_of(leaf: usize, member: Member) -> usize {
     OF_FILE + OF_LEAF * leaf + member as usize
 }
 
-/// The position of a value with its quotes; without bytes if there is none.
+/// The position of a value in the JSON, with its quotes; it has no bytes if there is no value.
 #[derive(Clone, Copy)]
-pub(super) struct Place {
+pub(super) struct ValueSpan {
     start: u32,
     length: u32,
     escapes: Escapes,
 }
 
-impl Place {
+impl ValueSpan {
     const NONE: Self = Self { start: 0, length: 0, escapes: Escapes::None };
 
-    /// The place of a value without escapes. A value that is too far from the beginning is ignored.
+    /// The span of a value without escapes. A value that is too far from the beginning is ignored.
     pub(super) fn plain(start: usize, length: usize) -> Self {
         Self::new(start, length, Escapes::None)
     }
@@ -73,42 +73,42 @@ impl Place {
 #[derive(Clone, Copy)]
 pub(super) struct StatsValue<'t> {
     text: &'t str,
-    place: Place,
+    span: ValueSpan,
 }
 
 impl<'t> StatsValue<'t> {
     /// The bytes from its beginning on, and how many of them are its own.
     #[inline]
     pub(super) fn bytes(&self) -> (&'t [u8], usize) {
-        let bytes = self.text.as_bytes().get(self.place.start as usize..).unwrap_or_default();
-        (bytes, self.place.length as usize)
+        let bytes = self.text.as_bytes().get(self.span.start as usize..).unwrap_or_default();
+        (bytes, self.span.length as usize)
     }
 
     /// The value as written.
     pub(super) fn quoted(&self) -> Option<Quoted<'t>> {
-        let Place { start, length, escapes } = self.place;
+        let ValueSpan { start, length, escapes } = self.span;
         let start = start as usize;
         Some(Quoted { literal: self.text.get(start..start + length as usize)?, start, escapes })
     }
 }
 
-/// The places that were found for some files, one file after the other.
-pub(super) struct Places {
-    /// For each statistic, the places for all files.
-    places: Vec<Place>,
+/// The spans that were found for some files, one file after the other.
+pub(super) struct ValueSpans {
+    /// For each statistic, the spans for all files.
+    spans: Vec<ValueSpan>,
     files: usize,
-    /// The file whose places are being recorded.
+    /// The file whose spans are being recorded.
     file: usize,
     /// How many of its least and greatest values are not found yet.
     missing_bounds: usize,
     leaves: usize,
 }
 
-impl Places {
-    /// Places for at most `files` files.
+impl ValueSpans {
+    /// Spans for at most `files` files.
     pub(super) fn new(leaves: usize, files: usize) -> Self {
-        let places = vec![Place::NONE; files * (OF_FILE + OF_LEAF * leaves)];
-        Self { places, files, file: 0, missing_bounds: 2 * leaves, leaves }
+        let spans = vec![ValueSpan::NONE; files * (OF_FILE + OF_LEAF * leaves)];
+        Self { spans, files, file: 0, missing_bounds: 2 * leaves, leaves }
     }
 
     /// Begins a file.
@@ -119,22 +119,22 @@ impl Places {
 
     /// Forgets everything that was found for the current file.
     pub(super) fn clear(&mut self) {
-        self.places.iter_mut().skip(self.file).step_by(self.files.max(1)).for_each(|place| *place = Place::NONE);
+        self.spans.iter_mut().skip(self.file).step_by(self.files.max(1)).for_each(|span| *span = ValueSpan::NONE);
         self.missing_bounds = 2 * self.leaves;
     }
 
     /// The statistic of this number for each of the files, given the strings that it was found in.
     #[inline]
     pub(super) fn values<'t>(&self, number: usize, texts: &[&'t str]) -> impl Iterator<Item = Option<StatsValue<'t>>> {
-        let places = self.places.get(number * self.files..).unwrap_or_default();
+        let spans = self.spans.get(number * self.files..).unwrap_or_default();
         let value =
-            |(place, text): (&Place, &&'t str)| (place.length > 0).then_some(StatsValue { text, place: *place });
-        places.iter().zip(texts).map(value)
+            |(span, text): (&ValueSpan, &&'t str)| (span.length > 0).then_some(StatsValue { text, span: *span });
+        spans.iter().zip(texts).map(value)
     }
 
-    pub(super) fn put(&mut self, number: usize, place: Place) {
-        if let Some(found) = self.places.get_mut(number * self.files + self.file) {
-            *found = place;
+    pub(super) fn put(&mut self, number: usize, span: ValueSpan) {
+        if let Some(found) = self.spans.get_mut(number * self.files + self.file) {
+            *found = span;
         }
     }
 
@@ -142,12 +142,12 @@ impl Places {
     fn note(&mut self, leaf: usize, member: Member, value: Quoted<'_>) {
         let number = number_of(leaf, member);
         if member != Member::NullCount {
-            if self.places.get(number * self.files + self.file).is_none_or(|place| place.length > 0) {
+            if self.spans.get(number * self.files + self.file).is_none_or(|span| span.length > 0) {
                 return;
             }
             self.missing_bounds -= 1;
         }
-        self.put(number, Place::of(value));
+        self.put(number, ValueSpan::of(value));
     }
 
     fn has_all_bounds(&self) -> bool {
@@ -225,7 +225,7 @@ impl Tree {
     }
 
     /// Walks the whole statistics object, or as far as needed. `None` if it is malformed.
-    pub(super) fn find(&self, mut json: Scanner<'_>, places: &mut Places, to_the_end: bool) -> Option<()> {
+    pub(super) fn find(&self, mut json: Scanner<'_>, spans: &mut ValueSpans, to_the_end: bool) -> Option<()> {
         json.open()?;
         let mut first = true;
         while let Some(key) = json.key(first)? {
@@ -233,17 +233,17 @@ impl Tree {
             let Some(member) = Member::of(&key) else {
                 let value = json.quoted_or_not()?;
                 match key.as_ref() {
-                    "numRecords" => places.put(NUM_RECORDS, Place::of(value)),
-                    "tightBounds" => places.put(TIGHT_BOUNDS, Place::of(value)),
+                    "numRecords" => spans.put(NUM_RECORDS, ValueSpan::of(value)),
+                    "tightBounds" => spans.put(TIGHT_BOUNDS, ValueSpan::of(value)),
                     _ => {}
                 }
                 continue;
             };
             match json.peek()? {
-                b'{' => self.branch(&mut json, member, places, to_the_end)?,
+                b'{' => self.branch(&mut json, member, spans, to_the_end)?,
                 _ => (json.value()? == "null").then_some(())?,
             }
-            if !to_the_end && places.has_all_bounds() {
+            if !to_the_end && spans.has_all_bounds() {
                 // The rest is not read, but a string that was cut off is not trusted.
                 return json.ends_with_bracket().then_some(());
             }
@@ -252,7 +252,7 @@ impl Tree {
     }
 
     /// Reads `minValues`, `maxValues`, `nullCount` or a struct inside one of them, at most as deep as the schema.
-    fn branch(&self, json: &mut Scanner<'_>, member: Member, places: &mut Places, to_the_end: bool) -> Option<()> {
+    fn branch(&self, json: &mut Scanner<'_>, member: Member, spans: &mut ValueSpans, to_the_end: bool) -> Option<()> {
         json.open()?;
         let (mut first, mut wanted, mut last) = (true, self.children.len(), None);
         while wanted > 0 {
@@ -267,19 +267,19 @@ impl Tree {
                 Some(leaf) => {
                     let value = json.quoted_or_not()?;
                     if value.literal != "null" {
-                        places.note(leaf, member, value);
+                        spans.note(leaf, member, value);
                         wanted -= 1;
                     }
                 }
                 None => match json.peek()? {
                     b'{' => {
-                        child.tree.branch(json, member, places, to_the_end)?;
+                        child.tree.branch(json, member, spans, to_the_end)?;
                         wanted -= 1;
                     }
                     _ => (json.value()? == "null").then_some(())?,
                 },
             }
-            if !to_the_end && places.has_all_bounds() {
+            if !to_the_end && spans.has_all_bounds() {
                 return Some(());
             }
         }

@@ -19,11 +19,11 @@ use crate::schema::PrimitiveType;
 
 /// One column in N containers.
 #[derive(Clone)]
-pub(super) struct Facts {
+pub(super) struct ColumnBounds {
     /// The containers in which it may have a value.
-    pub(super) some_value: BooleanBuffer,
+    pub(super) may_have_value: BooleanBuffer,
     /// The containers in which it may have a null.
-    pub(super) some_null: BooleanBuffer,
+    pub(super) may_have_null: BooleanBuffer,
     /// Least values, null where unknown.
     pub(super) min: Option<ArrayRef>,
     /// Greatest values, null where unknown.
@@ -34,35 +34,35 @@ pub(super) struct Facts {
     pub(super) bounded: bool,
 }
 
-impl Facts {
-    /// Facts of a column whose bounds were not asked for.
-    pub(super) fn unbounded(some_value: BooleanBuffer, some_null: BooleanBuffer) -> Self {
-        Self { some_value, some_null, min: None, max: None, is_exact: false, bounded: false }
+impl ColumnBounds {
+    /// A column whose bounds were not asked for.
+    pub(super) fn unbounded(may_have_value: BooleanBuffer, may_have_null: BooleanBuffer) -> Self {
+        Self { may_have_value, may_have_null, min: None, max: None, is_exact: false, bounded: false }
     }
 
     /// May a row be null (or, with false, not null)?
     pub(super) fn may_be_null(&self, is_null: bool) -> BooleanBuffer {
-        if is_null { self.some_null.clone() } else { self.some_value.clone() }
+        if is_null { self.may_have_null.clone() } else { self.may_have_value.clone() }
     }
 
     /// May there be a value with `it op value`?
     pub(super) fn may(&self, column: &Column, op: Op, value: &Scalar) -> Result<BooleanBuffer> {
         match op {
             Op::Lt | Op::Le => self.known_or(&self.min, |min| compare_value(min, op, value, column.primitive()?)),
-            Op::Gt | Op::Ge if self.hides_nan(column) => Ok(self.all()),
-            Op::Gt | Op::Ge => self.max_may(column, op, value),
+            Op::Gt | Op::Ge if self.nan_may_be_hidden(column) => Ok(self.all()),
+            Op::Gt | Op::Ge => self.may_exceed(column, op, value),
             Op::Eq => Ok(&self.may(column, Op::Le, value)? & &self.may_between(column, Op::Ge, value, value)?),
-            Op::Ne => Ok(!&self.only(column, value)?),
+            Op::Ne => Ok(!&self.is_constant(column, value)?),
         }
     }
 
-    /// May a value that is at most `high` be `above` (`>` or `>=`) `low`? Unless `high` is NaN, that is no NaN.
+    /// May a value that is at most `high` be `above` (`>` or `>=`) `low`? Unless `high` is NaN, the value is not NaN.
     pub(super) fn may_between(&self, column: &Column, above: Op, low: &Scalar, high: &Scalar) -> Result<BooleanBuffer> {
-        if high.is_nan() { self.may(column, above, low) } else { self.max_may(column, above, low) }
+        if high.is_nan() { self.may(column, above, low) } else { self.may_exceed(column, above, low) }
     }
 
-    /// May a value that is no NaN be greater than `value`, or as great?
-    fn max_may(&self, column: &Column, op: Op, value: &Scalar) -> Result<BooleanBuffer> {
+    /// May a value that is not NaN be greater than `value`, or as great?
+    fn may_exceed(&self, column: &Column, op: Op, value: &Scalar) -> Result<BooleanBuffer> {
         let of = column.primitive()?;
         self.known_or(&self.max, |max| {
             let greater = compare_value(max, op, value, of)?;
@@ -75,7 +75,7 @@ impl Facts {
     }
 
     /// The containers in which every value is known to be `value`.
-    fn only(&self, column: &Column, value: &Scalar) -> Result<BooleanBuffer> {
+    fn is_constant(&self, column: &Column, value: &Scalar) -> Result<BooleanBuffer> {
         let (Some(min), Some(max), true) = (&self.min, &self.max, self.is_decisive(column)) else {
             return Ok(self.none());
         };
@@ -95,7 +95,8 @@ impl Facts {
         match op {
             Op::Gt | Op::Ge => other.may_compare(other_column, op.flip(), self, column),
             Op::Lt | Op::Le => {
-                let (Some(min), Some(max), false) = (&self.min, &other.max, other.hides_nan(other_column)) else {
+                let (Some(min), Some(max), false) = (&self.min, &other.max, other.nan_may_be_hidden(other_column))
+                else {
                     return Ok(self.all());
                 };
                 let mut less = compare_columns(min, op, max)?;
@@ -125,12 +126,12 @@ impl Facts {
     pub(super) fn may_be_in(&self, column: &Column, values: &ValueSet) -> Result<BooleanBuffer> {
         let set = values.values();
         let has_nan = !set.is_empty() && Scalar::from_array(set, set.len() - 1)?.is_nan();
-        if has_nan && self.hides_nan(column) {
+        if has_nan && self.nan_may_be_hidden(column) {
             return Ok(self.all());
         }
         let (min, max) = (ToBound::new(set, self.min.as_ref())?, ToBound::new(set, self.max.as_ref())?);
         let begins = self.begins_with_max(column, set)?;
-        Ok(BooleanBuffer::collect_bool(self.some_value.len(), |container| {
+        Ok(BooleanBuffer::collect_bool(self.may_have_value.len(), |container| {
             least_above(&min, container).is_some_and(|i| {
                 max.compare(i, container).is_none_or(std::cmp::Ordering::is_le) || begins(i, container)
             })
@@ -144,7 +145,7 @@ impl Facts {
         }
         let set = values.values();
         let (min, max) = (ToBound::new(set, self.min.as_ref())?, ToBound::new(set, self.max.as_ref())?);
-        Ok(BooleanBuffer::collect_bool(self.some_value.len(), |container| {
+        Ok(BooleanBuffer::collect_bool(self.may_have_value.len(), |container| {
             let is = |bound: &ToBound, i| bound.compare(i, container).is_some_and(std::cmp::Ordering::is_eq);
             !least_above(&min, container).is_some_and(|i| is(&min, i) && is(&max, i))
         }))
@@ -181,7 +182,7 @@ impl Facts {
             let up_to = compare_value(min, Op::Le, &prefix, column.primitive()?)?;
             Ok(&up_to | starts_with(min, &datum)?.values())
         })?;
-        let matching = &from & &self.max_may(column, Op::Ge, &prefix)?;
+        let matching = &from & &self.may_exceed(column, Op::Ge, &prefix)?;
         Ok(match self.single_matches(pattern)? {
             Some((single, matches)) => &matching & &(&!&single | &matches),
             None => matching,
@@ -211,7 +212,7 @@ impl Facts {
     }
 
     /// Whether there may be a NaN that the bounds do not include.
-    fn hides_nan(&self, column: &Column) -> bool {
+    fn nan_may_be_hidden(&self, column: &Column) -> bool {
         !self.is_exact && matches!(column.primitive(), Ok(PrimitiveType::Float | PrimitiveType::Double))
     }
 
@@ -222,15 +223,15 @@ impl Facts {
 
     /// Whether equal bounds prove that there is one value only.
     fn is_decisive(&self, column: &Column) -> bool {
-        !self.hides_nan(column) && !self.may_be_shortened(column)
+        !self.nan_may_be_hidden(column) && !self.may_be_shortened(column)
     }
 
     pub(super) fn all(&self) -> BooleanBuffer {
-        BooleanBuffer::new_set(self.some_value.len())
+        BooleanBuffer::new_set(self.may_have_value.len())
     }
 
     pub(super) fn none(&self) -> BooleanBuffer {
-        BooleanBuffer::new_unset(self.some_value.len())
+        BooleanBuffer::new_unset(self.may_have_value.len())
     }
 
     /// The result of `test` where the bound is known, and yes elsewhere.

@@ -23,30 +23,30 @@ const fn define(
 }
 
 pub(super) static FUNCTIONS: &[Definition] = &[
-    define("length", 1, &[Slot::TextOrBytes], P::Integer, length),
-    define("octet_length", 1, &[Slot::TextOrBytes], P::Integer, octet_length),
-    define("upper", 1, &[Slot::Text], P::String, |a| map(a, |text| text.to_uppercase())),
-    define("lower", 1, &[Slot::Text], P::String, |a| map(a, |text| text.to_lowercase())),
-    define("initcap", 1, &[Slot::Text], P::String, |a| map(a, initcap)),
-    define("reverse", 1, &[Slot::Text], P::String, |a| map(a, |text| text.chars().rev().collect())),
-    define("btrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (0, 1), true, true)),
+    define("length", 1, &[Slot::StringOrBytes], P::Integer, length),
+    define("octet_length", 1, &[Slot::StringOrBytes], P::Integer, octet_length),
+    define("upper", 1, &[Slot::String], P::String, |a| map(a, |text| text.to_uppercase())),
+    define("lower", 1, &[Slot::String], P::String, |a| map(a, |text| text.to_lowercase())),
+    define("initcap", 1, &[Slot::String], P::String, |a| map(a, initcap)),
+    define("reverse", 1, &[Slot::String], P::String, |a| map(a, |text| text.chars().rev().collect())),
+    define("btrim", 1, &[Slot::String, Slot::String], P::String, |a| trim(a, 0, 1, true, true)),
     // With two arguments, the first one has the characters to trim.
-    define("ltrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (1, 0), true, false)),
-    define("rtrim", 1, &[Slot::Text, Slot::Text], P::String, |a| trim(a, (1, 0), false, true)),
+    define("ltrim", 1, &[Slot::String, Slot::String], P::String, |a| trim(a, 1, 0, true, false)),
+    define("rtrim", 1, &[Slot::String, Slot::String], P::String, |a| trim(a, 1, 0, false, true)),
     Definition {
         name: "substring",
         least: 2,
-        slots: &[Slot::TextOrBytes, Slot::Int, Slot::Int],
+        slots: &[Slot::StringOrBytes, Slot::Int, Slot::Int],
         repeats: false,
         result_type: ResultType::First,
         run: substring,
     },
-    define("left", 2, &[Slot::Text, Slot::Int], P::String, left),
-    define("right", 2, &[Slot::Text, Slot::Int], P::String, right),
+    define("left", 2, &[Slot::String, Slot::Int], P::String, left),
+    define("right", 2, &[Slot::String, Slot::Int], P::String, right),
     Definition {
         name: "concat",
         least: 0,
-        slots: &[Slot::TextOrBytes],
+        slots: &[Slot::StringOrBytes],
         repeats: true,
         result_type: ResultType::With(|types, _| Ok(types.first().cloned().unwrap_or(P::String))),
         run: concat,
@@ -54,36 +54,38 @@ pub(super) static FUNCTIONS: &[Definition] = &[
     Definition {
         name: "concat_ws",
         least: 1,
-        slots: &[Slot::Text],
+        slots: &[Slot::String],
         repeats: true,
         result_type: ResultType::Fixed(P::String),
         run: concat_ws,
     },
-    define("replace", 2, &[Slot::Text, Slot::Text, Slot::Text], P::String, replace),
-    define("repeat", 2, &[Slot::Text, Slot::Int], P::String, repeat),
-    define("lpad", 2, &[Slot::Text, Slot::Int, Slot::Text], P::String, |a| pad(a, true)),
-    define("rpad", 2, &[Slot::Text, Slot::Int, Slot::Text], P::String, |a| pad(a, false)),
-    define("instr", 2, &[Slot::Text, Slot::Text], P::Integer, |a| locate(a, 0, 1)),
-    define("locate", 2, &[Slot::Text, Slot::Text, Slot::Int], P::Integer, |a| locate(a, 1, 0)),
-    define("startswith", 2, &[Slot::Text, Slot::Text], P::Boolean, |a| test(a, |text, part| text.starts_with(part))),
-    define("endswith", 2, &[Slot::Text, Slot::Text], P::Boolean, |a| test(a, |text, part| text.ends_with(part))),
-    define("contains", 2, &[Slot::Text, Slot::Text], P::Boolean, |a| test(a, |text, part| text.contains(part))),
-    define("split_part", 3, &[Slot::Text, Slot::Text, Slot::Int], P::String, split_part),
-    define("ascii", 1, &[Slot::Text], P::Integer, ascii),
-    define("bit_length", 1, &[Slot::TextOrBytes], P::Integer, bit_length),
+    define("replace", 2, &[Slot::String, Slot::String, Slot::String], P::String, replace),
+    define("repeat", 2, &[Slot::String, Slot::Int], P::String, repeat),
+    define("lpad", 2, &[Slot::String, Slot::Int, Slot::String], P::String, |a| pad(a, true)),
+    define("rpad", 2, &[Slot::String, Slot::Int, Slot::String], P::String, |a| pad(a, false)),
+    define("instr", 2, &[Slot::String, Slot::String], P::Integer, |a| locate(a, 0, 1)),
+    define("locate", 2, &[Slot::String, Slot::String, Slot::Int], P::Integer, |a| locate(a, 1, 0)),
+    define("startswith", 2, &[Slot::String, Slot::String], P::Boolean, |a| {
+        test(a, |text, part| text.starts_with(part))
+    }),
+    define("endswith", 2, &[Slot::String, Slot::String], P::Boolean, |a| test(a, |text, part| text.ends_with(part))),
+    define("contains", 2, &[Slot::String, Slot::String], P::Boolean, |a| test(a, |text, part| text.contains(part))),
+    define("split_part", 3, &[Slot::String, Slot::String, Slot::Int], P::String, split_part),
+    define("ascii", 1, &[Slot::String], P::Integer, ascii),
+    define("bit_length", 1, &[Slot::StringOrBytes], P::Integer, bit_length),
     define("space", 1, &[Slot::Int], P::String, space),
-    define("substring_index", 3, &[Slot::Text, Slot::Text, Slot::Int], P::String, substring_index),
-    define("find_in_set", 2, &[Slot::Text, Slot::Text], P::Integer, find_in_set),
-    define("translate", 3, &[Slot::Text, Slot::Text, Slot::Text], P::String, translate),
+    define("substring_index", 3, &[Slot::String, Slot::String, Slot::Int], P::String, substring_index),
+    define("find_in_set", 2, &[Slot::String, Slot::String], P::Integer, find_in_set),
+    define("translate", 3, &[Slot::String, Slot::String, Slot::String], P::String, translate),
 ];
 
 fn map(arguments: &Arguments<'_>, of: impl Fn(&str) -> String) -> Evaluated {
-    let text = arguments.text(0)?;
+    let text = arguments.string(0)?;
     Ok(Arc::new(arguments.strings(|row| Ok(of(text.value(row))))?))
 }
 
 fn test(arguments: &Arguments<'_>, of: impl Fn(&str, &str) -> bool) -> Evaluated {
-    let (text, part) = (arguments.text(0)?, arguments.text(1)?);
+    let (text, part) = (arguments.string(0)?, arguments.string(1)?);
     Ok(Arc::new(arguments.each::<_, BooleanArray>(|row| Ok(Some(of(text.value(row), part.value(row)))))?))
 }
 
@@ -122,16 +124,16 @@ fn initcap(text: &str) -> String {
 }
 
 /// A set of characters with at most this many bytes is searched without a hash set.
-const FEW: usize = 16;
+const SMALL_SET_THRESHOLD: usize = 16;
 
-fn trim(arguments: &Arguments<'_>, (text, set): (usize, usize), start: bool, end: bool) -> Evaluated {
+fn trim(arguments: &Arguments<'_>, text: usize, set: usize, start: bool, end: bool) -> Evaluated {
     let both = arguments.arrays.len() > 1;
-    let texts = arguments.text(if both { text } else { 0 })?;
-    let sets = if both { Some(arguments.text(set)?) } else { None };
+    let texts = arguments.string(if both { text } else { 0 })?;
+    let sets = if both { Some(arguments.string(set)?) } else { None };
     let trimmed = arguments.strings(|row| {
         let mut text = texts.value(row);
         let set = sets.map_or(" ", |sets| sets.value(row));
-        let many: Option<HashSet<char>> = (set.len() > FEW).then(|| set.chars().collect());
+        let many: Option<HashSet<char>> = (set.len() > SMALL_SET_THRESHOLD).then(|| set.chars().collect());
         let within = |c: char| many.as_ref().map_or_else(|| set.contains(c), |many| many.contains(&c));
         if start {
             text = text.trim_start_matches(within);
@@ -179,7 +181,7 @@ fn substring(arguments: &Arguments<'_>) -> Evaluated {
         })?;
         return Ok(Arc::new(parts));
     }
-    let texts = arguments.text(0)?;
+    let texts = arguments.string(0)?;
     let parts = arguments.strings(|row| {
         let text = texts.value(row);
         let (from, to) = range(position.value(row), length(row), text.chars().count());
@@ -189,7 +191,7 @@ fn substring(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn left(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, length) = (arguments.text(0)?, arguments.int(1)?);
+    let (texts, length) = (arguments.string(0)?, arguments.int(1)?);
     let parts = arguments.strings(|row| {
         let to = usize::try_from(length.value(row)).unwrap_or_default();
         Ok(characters(texts.value(row), 0, to).to_owned())
@@ -198,7 +200,7 @@ fn left(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn right(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, length) = (arguments.text(0)?, arguments.int(1)?);
+    let (texts, length) = (arguments.string(0)?, arguments.int(1)?);
     let parts = arguments.strings(|row| {
         let text = texts.value(row);
         let count = text.chars().count();
@@ -215,15 +217,15 @@ fn concat(arguments: &Arguments<'_>) -> Evaluated {
             arguments.bytes(|row| parts.iter().flat_map(|part| part.value(row)).copied().collect::<Vec<u8>>())?;
         return Ok(Arc::new(joined));
     }
-    let parts = (0..arguments.arrays.len()).map(|at| arguments.text(at)).collect::<Result<Vec<_>>>()?;
+    let parts = (0..arguments.arrays.len()).map(|at| arguments.string(at)).collect::<Result<Vec<_>>>()?;
     let joined = arguments.strings(|row| Ok(parts.iter().map(|part| part.value(row)).collect()))?;
     Ok(Arc::new(joined))
 }
 
 /// Strings that are not null, with a separator between them.
 fn concat_ws(arguments: &Arguments<'_>) -> Evaluated {
-    let separator = arguments.text(0)?;
-    let parts = (1..arguments.arrays.len()).map(|at| arguments.text(at)).collect::<Result<Vec<_>>>()?;
+    let separator = arguments.string(0)?;
+    let parts = (1..arguments.arrays.len()).map(|at| arguments.string(at)).collect::<Result<Vec<_>>>()?;
     let mut total = 0_usize;
     let joined: StringArray = each(&[arguments.array(0)?], arguments.rows, |row| {
         let present: Vec<&str> = parts.iter().filter(|part| part.is_valid(row)).map(|part| part.value(row)).collect();
@@ -235,8 +237,8 @@ fn concat_ws(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn replace(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, from) = (arguments.text(0)?, arguments.text(1)?);
-    let to = if arguments.arrays.len() > 2 { Some(arguments.text(2)?) } else { None };
+    let (texts, from) = (arguments.string(0)?, arguments.string(1)?);
+    let to = if arguments.arrays.len() > 2 { Some(arguments.string(2)?) } else { None };
     let mut total = 0_usize;
     let made = arguments.strings(|row| {
         let (text, from) = (texts.value(row), from.value(row));
@@ -250,7 +252,7 @@ fn replace(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn repeat(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, times) = (arguments.text(0)?, arguments.int(1)?);
+    let (texts, times) = (arguments.string(0)?, arguments.int(1)?);
     let mut total = 0_usize;
     let made = arguments.strings(|row| {
         let times = usize::try_from(times.value(row)).unwrap_or_default();
@@ -263,8 +265,8 @@ fn repeat(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn pad(arguments: &Arguments<'_>, before: bool) -> Evaluated {
-    let (texts, length) = (arguments.text(0)?, arguments.int(1)?);
-    let with = if arguments.arrays.len() > 2 { Some(arguments.text(2)?) } else { None };
+    let (texts, length) = (arguments.string(0)?, arguments.int(1)?);
+    let with = if arguments.arrays.len() > 2 { Some(arguments.string(2)?) } else { None };
     let mut total = 0_usize;
     let made = arguments.strings(|row| {
         let (text, with) = (texts.value(row), with.map_or(" ", |with| with.value(row)));
@@ -283,7 +285,7 @@ fn pad(arguments: &Arguments<'_>, before: bool) -> Evaluated {
 
 /// Where a part is in a text, from a position on; 0 if it is not. The empty one is at the beginning.
 fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
-    let (texts, parts) = (arguments.text(text)?, arguments.text(part)?);
+    let (texts, parts) = (arguments.string(text)?, arguments.string(part)?);
     let from = if arguments.arrays.len() > 2 { Some(arguments.int(2)?) } else { None };
     let find = |row: usize| {
         // Spark checks the position first: with a null position the result is 0.
@@ -316,7 +318,7 @@ fn locate(arguments: &Arguments<'_>, text: usize, part: usize) -> Evaluated {
 
 /// Part number `n` between separators, from the end if negative; empty if there is none.
 fn split_part(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, separators, numbers) = (arguments.text(0)?, arguments.text(1)?, arguments.int(2)?);
+    let (texts, separators, numbers) = (arguments.string(0)?, arguments.string(1)?, arguments.int(2)?);
     let made = arguments.strings(|row| {
         let (text, separator, number) = (texts.value(row), separators.value(row), numbers.value(row));
         let wanted = usize::try_from(number.unsigned_abs()).unwrap_or(usize::MAX);
@@ -336,14 +338,14 @@ fn split_part(arguments: &Arguments<'_>) -> Evaluated {
 }
 
 fn ascii(arguments: &Arguments<'_>) -> Evaluated {
-    let texts = arguments.text(0)?;
+    let texts = arguments.string(0)?;
     let code =
         |row: usize| texts.value(row).chars().next().map_or(0, |c| i32::try_from(u32::from(c)).unwrap_or_default());
     Ok(Arc::new(arguments.each::<_, Int32Array>(|row| Ok(Some(code(row))))?))
 }
 
 fn translate(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, from, to) = (arguments.text(0)?, arguments.text(1)?, arguments.text(2)?);
+    let (texts, from, to) = (arguments.string(0)?, arguments.string(1)?, arguments.string(2)?);
     // The replacements of characters for the latest arguments.
     let (mut latest, mut becomes) = (("", ""), HashMap::new());
     let made = arguments.strings(|row| {
@@ -380,7 +382,7 @@ fn space(arguments: &Arguments<'_>) -> Evaluated {
 /// The text before occurrence number `count` of a separator; if negative, the text after it, counted from the end. As in
 /// Spark, an occurrence may begin inside of the one before.
 fn substring_index(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, separators, counts) = (arguments.text(0)?, arguments.text(1)?, arguments.int(2)?);
+    let (texts, separators, counts) = (arguments.string(0)?, arguments.string(1)?, arguments.int(2)?);
     let part = |text: &str, separator: &str, count: i32| -> String {
         if separator.is_empty() || count == 0 {
             return String::new();
@@ -400,7 +402,7 @@ fn substring_index(arguments: &Arguments<'_>) -> Evaluated {
 
 /// Which part of a list, separated by commas, a string is, from 1; 0 if it is none.
 fn find_in_set(arguments: &Arguments<'_>) -> Evaluated {
-    let (texts, sets) = (arguments.text(0)?, arguments.text(1)?);
+    let (texts, sets) = (arguments.string(0)?, arguments.string(1)?);
     let find = |text: &str, set: &str| match text.contains(',') {
         true => None,
         false => set.split(',').position(|part| part == text),
