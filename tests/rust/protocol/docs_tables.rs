@@ -153,7 +153,7 @@ const OPERATIONS: &[Operation] = &[
 ];
 
 /// For each operation (rows) that lost to each other operation (columns), whether it may follow: at the level Serializable, and
-/// where it differs at WriteSerializable, and in a table that tracks rows.
+/// where it differs at WriteSerializable, and in a table that tracks rows, and if no row that the winner added matches.
 pub(super) fn conflict_matrix() -> Result<String> {
     let names: Vec<&str> = OPERATIONS.iter().map(|o| o.name).collect();
     let mut text = format!("| this commit \\ the winner | {} |\n|-{}|\n", names.join(" | "), "|-".repeat(names.len()));
@@ -165,13 +165,15 @@ pub(super) fn conflict_matrix() -> Result<String> {
 }
 
 fn cell(own: &Operation, winner: &Operation) -> Result<String> {
-    let strict = verdict(own, winner, IsolationLevel::Serializable, false)?;
+    let usual = Circumstances { isolation: IsolationLevel::Serializable, tracks_rows: false, added_rows_match: true };
+    let strict = verdict(own, winner, usual)?;
     let mut notes = Vec::new();
-    for (name, isolation, tracks_rows) in [
-        ("WriteSerializable", IsolationLevel::WriteSerializable, false),
-        ("rows tracked", IsolationLevel::Serializable, true),
+    for (name, other) in [
+        ("WriteSerializable", Circumstances { isolation: IsolationLevel::WriteSerializable, ..usual }),
+        ("rows tracked", Circumstances { tracks_rows: true, ..usual }),
+        ("no added row matches", Circumstances { added_rows_match: false, ..usual }),
     ] {
-        let other = verdict(own, winner, isolation, tracks_rows)?;
+        let other = verdict(own, winner, other)?;
         if other != strict {
             notes.push(format!("{name}: {other}"));
         }
@@ -179,7 +181,17 @@ fn cell(own: &Operation, winner: &Operation) -> Result<String> {
     Ok(if notes.is_empty() { strict } else { format!("{strict} ({})", notes.join("; ")) })
 }
 
-fn verdict(own: &Operation, winner: &Operation, isolation: IsolationLevel, tracks_rows: bool) -> Result<String> {
+/// What the outcome may depend on besides the operations.
+#[derive(Clone, Copy)]
+struct Circumstances {
+    isolation: IsolationLevel,
+    tracks_rows: bool,
+    /// Whether the winner's files have a row that this commit would have read, if statistics do not rule it out.
+    added_rows_match: bool,
+}
+
+fn verdict(own: &Operation, winner: &Operation, circumstances: Circumstances) -> Result<String> {
+    let Circumstances { isolation, tracks_rows, added_rows_match } = circumstances;
     let mut pending = own.pending(isolation, tracks_rows)?;
     let winner = winner.committed(tracks_rows)?;
     let mut rows = WinnerRows::default();
@@ -193,6 +205,7 @@ fn verdict(own: &Operation, winner: &Operation, isolation: IsolationLevel, track
         let files = moved.from.into_iter().zip(moved.to);
         rows.moved = files.map(|(from, add)| MarkedFile { add, ..from }).collect();
     }
+    rows.no_added_row_matches = !added_rows_match && pending.added_rows(&winner, &rows)?.is_some();
     match pending.check_and_rebase(&winner, &rows, 1) {
         Ok(()) => Ok("✓".to_owned()),
         Err(e) => match e.kind() {

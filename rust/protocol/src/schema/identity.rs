@@ -60,7 +60,7 @@ impl Identity {
             None => false,
             Some(value) => value
                 .as_bool()
-                .ok_or_else(|| corrupt(&format!("has an `{ALLOW_EXPLICIT_INSERT}` that is not a boolean")))?,
+                .ok_or_else(|| corrupt(&format!("has a `{ALLOW_EXPLICIT_INSERT}` that is not a boolean")))?,
         };
         Ok(Some(Self { start: needed(START)?, step, watermark: number(HIGH_WATERMARK)?, allows_explicit }))
     }

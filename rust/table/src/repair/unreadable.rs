@@ -118,7 +118,8 @@ async fn readable_from(
         match parsed {
             Ok(()) => reached = Some(version),
             Err(e) if is_damage(&e) => {
-                let why = format!("the commit of version {version} (`{}`) is damaged: {}", commit_name(version), e.message());
+                let why =
+                    format!("the commit of version {version} (`{}`) is damaged: {}", commit_name(version), e.message());
                 return Ok((reached, why));
             }
             Err(e) => return Err(e),

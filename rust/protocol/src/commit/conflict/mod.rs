@@ -125,15 +125,17 @@ pub const CHECKS: &[Check] = &[
     },
     Check {
         name: "added files",
-        refuses: "the winner added a file that may hold rows which this commit had to read; under WriteSerializable \
-                  a winner may be a blind append, unless this commit changes metadata; under SnapshotIsolation any \
-                  added file is allowed",
+        refuses: "the winner added a file with a row which this commit had to read; under WriteSerializable a winner \
+                  may be a blind append, unless this commit changes metadata; under SnapshotIsolation any added file \
+                  is allowed",
         conflict: "ConcurrentAppend",
         rebases: "such files of a blind append count as read for the next winners",
         argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a \
-                   file out only if no row of it can make the condition TRUE, so reading after the winner would have \
-                   given the same rows. A file with `dataChange` = false holds rows that were there before: if one \
-                   of them matches, this commit has read its old file, and the next check decides.",
+                   file out only if no row of it can make the condition TRUE. The rows of the other files are read and \
+                   tested, unless the winner changed the metadata, or a later check refuses this commit in any case. If \
+                   no row makes the condition TRUE, reading after the winner would have given the same rows. A file \
+                   with `dataChange` = false holds rows that were there before: if one of them matches, this commit \
+                   has read its old file, and the next check decides. delta-spark tests statistics only.",
         run: |case| case.added_files(),
     },
     Check {

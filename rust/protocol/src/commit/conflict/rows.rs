@@ -173,7 +173,10 @@ impl ConflictCheck<'_> {
                 continue;
             }
             if !self.files_with_fewer_rows.contains(file.path) {
-                return Err(super::refuse(Conflict::ConcurrentAppend, &format!("another writer restored rows of {}", file.path)));
+                return Err(super::refuse(
+                    Conflict::ConcurrentAppend,
+                    &format!("another writer restored rows of {}", file.path),
+                ));
             }
             let deleted = known(&self.rows.vectors, file.new.as_ref())?;
             self.add_winner_deletes(&file, deleted)?;
