@@ -76,7 +76,7 @@ async fn plan_of(
 ) -> Result<Transaction> {
     let (rows, world) = (to_arrow_schema(rows), World::default());
     let options = WriteOptions { mode, partition_by: by.map(names), ..options };
-    Transaction::write(&sample.storage, HandleCache::default(), &rows, &options, (&world, world.now_ms())).await
+    Transaction::write(&sample.storage, HandleCache::default(), &rows, &options, &world, world.now_ms()).await
 }
 
 async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
@@ -550,8 +550,8 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
     };
     let world = World::default();
     let now_ms = world.now_ms();
-    let table = (definition, CreateMode::Error);
-    let created = Transaction::create(&sample.storage, HandleCache::default(), table, (&world, now_ms)).await?;
+    let (cache, mode) = (HandleCache::default(), CreateMode::Error);
+    let created = Transaction::create(&sample.storage, cache, definition, mode, &world, now_ms).await?;
     Ok(finish(created, sample, &[]).await?.version)
 }
 

@@ -23,7 +23,7 @@ pub(super) enum Layout {
     /// The old order.
     Compact,
     /// Along a curve.
-    Along(CurveLayout),
+    Curve(CurveLayout),
 }
 
 /// An order along a curve through columns.
@@ -51,8 +51,8 @@ impl Layout {
             (true, false) if options.full => {
                 Err(Error::invalid("full=True is for clustered tables; Z-order takes all files anyway"))
             }
-            (true, false) => z_order(shape, &options.zorder_by).map(Self::Along),
-            (false, true) => clustered(shape, clustering).map(Self::Along),
+            (true, false) => z_order(shape, &options.zorder_by).map(Self::Curve),
+            (false, true) => clustered(shape, clustering).map(Self::Curve),
             (false, false) => Err(Error::invalid(
                 "the table has clustering columns, by which OPTIMIZE orders its rows; leave zorder_by out",
             )),
@@ -66,7 +66,7 @@ impl Layout {
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Self::Compact => Ok(()),
-            Self::Along(CurveLayout { columns, .. }) => {
+            Self::Curve(CurveLayout { columns, .. }) => {
                 let is_curve = (1..=MOST_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
                 is_curve
                     .then_some(())
@@ -79,8 +79,8 @@ impl Layout {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Compact => "compact",
-            Self::Along(CurveLayout { curve: Curve::ZOrder, .. }) => "zorder",
-            Self::Along(CurveLayout { curve: Curve::Hilbert, .. }) => "hilbert",
+            Self::Curve(CurveLayout { curve: Curve::ZOrder, .. }) => "zorder",
+            Self::Curve(CurveLayout { curve: Curve::Hilbert, .. }) => "hilbert",
         }
     }
 
@@ -88,7 +88,7 @@ impl Layout {
     pub(super) fn columns(&self) -> Vec<String> {
         match self {
             Self::Compact => Vec::new(),
-            Self::Along(layout) => layout.columns.iter().map(|path| path.join(".")).collect(),
+            Self::Curve(layout) => layout.columns.iter().map(|path| path.join(".")).collect(),
         }
     }
 }

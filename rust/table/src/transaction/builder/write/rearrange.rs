@@ -48,7 +48,7 @@ impl Transaction {
         self.remove_files(removes)?;
         self.has_read(ReadSet::Files(read));
         self.add_rewritten((files, Syncing::default()));
-        self.rearranged = Some(metrics);
+        self.files.optimize_metrics = Some(metrics);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use deltic_protocol::{feature, validation};
 
 use crate::error::{Error, Result};
 use crate::transaction::builder::options::{SchemaMode, WriteOptions};
-use crate::transaction::builder::{Ids, Transaction};
+use crate::transaction::builder::{Derived, Ids, Transaction};
 
 impl Transaction {
     /// Changes the table's columns to fit rows with `schema`, by the options.
@@ -86,15 +86,15 @@ impl Transaction {
         }
         let upgraded = feature::upgraded(protocol, (&known, &schema), &BTreeMap::new())?;
         feature::check_writable(upgraded.as_ref().unwrap_or(protocol), &metadata, &schema)?;
-        self.protocol = upgraded.or(self.protocol.take());
-        self.metadata = Some(metadata);
-        (self.shape, self.planned) = (None, None);
+        self.table.protocol = upgraded.or(self.table.protocol.take());
+        self.table.metadata = Some(metadata);
+        self.derived = Derived::default();
         Ok(true)
     }
 
     /// Refuses a schema without the clustering columns.
     fn check_clustering(&self, schema: &StructType) -> Result<()> {
-        let Some(base) = &self.base else { return Ok(()) };
+        let Some(base) = &self.base.state else { return Ok(()) };
         let mapping = Properties::of(&base.state.metadata).column_mapping_mode()?;
         match base.state.clustering.iter().find(|column| mapping.logical_path(schema, column).is_none()) {
             None => Ok(()),
