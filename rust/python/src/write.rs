@@ -90,7 +90,7 @@ pub(crate) fn write_files(
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes all files that were written by a plan, as far as the store allows. Only if no commit will name them.
+/// Deletes all files that were written by a plan, best effort. Only for files that stay unreferenced.
 #[entry]
 #[pyfunction]
 pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
@@ -119,7 +119,7 @@ pub(crate) fn take_external(py: Python<'_>, plan: &[u8], storage_options: Option
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes all files that another engine has written by a plan, as far as the store allows. Only if no commit will name them.
+/// Deletes all files that another engine has written by a plan, best effort. Only for files that stay unreferenced.
 #[entry]
 #[pyfunction]
 pub(crate) fn delete_external(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {

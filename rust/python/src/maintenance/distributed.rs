@@ -110,8 +110,8 @@ pub(crate) fn convert_distributed(
     dry_run: bool,
 ) -> Result<DistributedConvert> {
     let options = options_of(partition_schema, options_json, dry_run)?;
-    let begun = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
-    Ok(DistributedConvert { work: Work::new(begun), table: table.0.clone() })
+    let started = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
+    Ok(DistributedConvert { work: Work::new(started), table: table.0.clone() })
 }
 
 #[entry]
@@ -175,8 +175,8 @@ pub(crate) fn vacuum_distributed(
     let committer = table.0.committer();
     let context = CommitContext { committer: committer.as_ref(), retry: &clock };
     let begin = CoreVacuum::begin(table.0.storage(), options, &clock, context);
-    let begun = run_to_end(py, begin, &clock, |_| None)?;
-    Ok(DistributedVacuum { work: Work::new(begun), table: table.0.clone(), dry_run })
+    let started = run_to_end(py, begin, &clock, |_| None)?;
+    Ok(DistributedVacuum { work: Work::new(started), table: table.0.clone(), dry_run })
 }
 
 #[entry]

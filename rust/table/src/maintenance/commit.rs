@@ -72,8 +72,8 @@ impl BinCommits<'_> {
         let cache =
             HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.context.retry.now_ms()) };
         let mut transaction = Transaction::begin(storage, cache, self.options.clone(), self.ids).await?;
-        let counted = counters(bins);
-        let metrics = counted.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
+        let counts = counters(bins);
+        let metrics = counts.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
         let removed = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
         let files = bins.iter().flat_map(|bin| bin.files.iter().cloned()).collect();
         transaction.rearrange(removed, files, metrics.collect(), self.context.retry.now_ms())?;
@@ -84,7 +84,7 @@ impl BinCommits<'_> {
             transaction.commit(self.context.committer, self.context.retry).await?
         {
             done.versions.push(outcome.committed.version);
-            count(done, &counted);
+            add_counts(done, &counts);
         }
         Ok(())
     }
@@ -147,8 +147,8 @@ fn counters(bins: &[Rewritten]) -> Vec<(&'static str, u64)> {
 }
 
 /// Adds the metrics of a commit to those of earlier commits. Metrics of the size distribution are those of the last commit.
-fn count(done: &mut Optimized, counted: &[(&'static str, u64)]) {
-    for (name, value) in counted {
+fn add_counts(done: &mut Optimized, counts: &[(&'static str, u64)]) {
+    for (name, value) in counts {
         let all = done.metrics.entry((*name).to_owned()).or_default();
         *all = match *name {
             "minFileSize" if *all > 0 => (*all).min(*value),

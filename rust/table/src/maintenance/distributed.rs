@@ -1,7 +1,7 @@
 //! OPTIMIZE by several processes: the driver plans and commits; tasks rewrite the bins.
 //!
 //! They exchange plain bytes: a [`RewriteTask`], which has all that rewriting one bin needs except access to the store, and its
-//! result. A task that is carried out twice, or whose process dies, leaves files that no commit names.
+//! result. A task that is carried out twice, or whose process dies, leaves unreferenced files.
 //!
 //! Invariant: files of tasks that were not committed are found by their names, which have an id for the tasks of each commit,
 //! so that a committed file is never among them (`optimize::bins_are_rewritten_by_tasks`).
@@ -155,7 +155,7 @@ impl DistributedOptimize {
     /// The tasks of the next commit, in the byte form of [`RewriteTask`]; none when all is done.
     ///
     /// # Errors
-    /// `Internal` if one has no byte form, which the types rule out.
+    /// `Internal` if one has no byte form (cannot happen).
     pub fn next_tasks(&mut self, ids: &dyn Ids) -> Result<Vec<Vec<u8>>> {
         self.current = self.left.next().unwrap_or_default();
         self.task_set_id = ids.unique();
@@ -209,7 +209,7 @@ impl DistributedOptimize {
         committed.map_err(|e| in_table(series.name_committed_versions(e)))
     }
 
-    /// Deletes the files of the tasks of [`DistributedOptimize::next_tasks`], as far as the store allows, if they are not to be
+    /// Deletes the files of the tasks of [`DistributedOptimize::next_tasks`], best effort, if they are not to be
     /// committed.
     pub async fn discard(&mut self) {
         self.current.clear();

@@ -62,8 +62,8 @@ async fn read_checksum(storage: &Storage, version: u64) -> Option<VersionChecksu
     VersionChecksum::parse(&bytes).ok()
 }
 
-/// Writes a checksum, but does not replace one that can be read. Readers can do without it, so it is not synced; one that a
-/// power cut damaged is written again.
+/// Writes a checksum, but does not replace one that can be read. Readers can do without it, so it is not synced; one that is
+/// damaged after a power cut is written again.
 async fn put_checksum(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
     let (name, text) = (checksum_name(version), Bytes::from(checksum.print()?));
     match put_hint_file(storage, &name, text.clone()).await? {

@@ -518,9 +518,9 @@ async fn files_of_other_processes_are_neither_read_nor_removed() {
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let mut planned = plan(&sample, Mode::Append).await.unwrap();
     planned.append_each(std::iter::once(Ok(file("b")))).unwrap();
-    invalid(&planned.scan(None, None).await.unwrap_err(), "read rows before that");
-    invalid(&planned.remove_where("x > 1", 1).await.unwrap_err(), "remove files before that");
-    invalid(&planned.remove_paths(&names(&["a"]), 1).await.unwrap_err(), "remove files before that");
+    invalid(&planned.scan(None, None).await.unwrap_err(), "read rows before adding them");
+    invalid(&planned.remove_where("x > 1", 1).await.unwrap_err(), "remove files before adding them");
+    invalid(&planned.remove_paths(&names(&["a"]), 1).await.unwrap_err(), "remove files before adding them");
 }
 
 #[tokio::test]

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub(super) mod curve;
 pub(super) mod ranges;
 
-use curve::{Curve, MOST_DIMENSIONS};
+use curve::{Curve, MAX_DIMENSIONS};
 
 /// The order of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -67,7 +67,7 @@ impl Layout {
         match self {
             Self::Compact => Ok(()),
             Self::Curve(CurveLayout { columns, .. }) => {
-                let is_curve = (1..=MOST_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
+                let is_curve = (1..=MAX_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
                 is_curve
                     .then_some(())
                     .ok_or_else(|| Error::invalid("rows cannot be ordered along a curve of these columns"))
@@ -108,8 +108,8 @@ fn z_order(shape: &TableShape, names: &[String]) -> Result<CurveLayout> {
         layout.physical.extend(shape.leaf(&path)?.map(|leaf| leaf.path));
         layout.columns.push(path);
     }
-    if layout.columns.len() > MOST_DIMENSIONS {
-        let message = format!("zorder_by takes at most {MOST_DIMENSIONS} columns, of which three or four are of use");
+    if layout.columns.len() > MAX_DIMENSIONS {
+        let message = format!("zorder_by takes at most {MAX_DIMENSIONS} columns, of which three or four are of use");
         return Err(Error::invalid(message));
     }
     Ok(layout)
@@ -125,9 +125,9 @@ fn clustered(shape: &TableShape, clustering: &[Vec<String>]) -> Result<CurveLayo
         Ok(path)
     };
     let columns = clustering.iter().map(logical).collect::<Result<Vec<_>>>()?;
-    if columns.len() > MOST_DIMENSIONS {
+    if columns.len() > MAX_DIMENSIONS {
         let message = format!(
-            "the table is clustered by {} columns, and more than {MOST_DIMENSIONS} do not fit a curve; cluster it by fewer",
+            "the table is clustered by {} columns, and more than {MAX_DIMENSIONS} do not fit a curve; cluster it by fewer",
             columns.len()
         );
         return Err(Error::unsupported("clustering", message));

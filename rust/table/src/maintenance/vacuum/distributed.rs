@@ -27,13 +27,13 @@ use deltic_store::{FileMeta, Listed, Storage};
 const TASK: &str = "vacuum task";
 const RESULT: &str = "result of a vacuum task";
 
-/// Most files that one task deletes.
+/// The maximum number of files that one task deletes.
 const MAX_FILES_PER_TASK: usize = 10_000;
-/// Most files that the driver chooses for one task set.
+/// The maximum number of files that the driver chooses for one task set.
 const MAX_FILES_PER_TASK_SET: usize = 200_000;
-/// Most hashes that the tasks of one set have together.
+/// The maximum number of hashes that the tasks of one set have together.
 const MAX_HASHES_PER_TASK_SET: usize = 8_000_000;
-/// Most hashes of one task, some 20 bytes each: Spark sends tasks below 128 MiB.
+/// The maximum number of hashes of one task, some 20 bytes each: Spark sends tasks below 128 MiB.
 const MAX_HASHES_PER_TASK: usize = 4_000_000;
 
 /// Path, size in bytes, and modification time.
@@ -143,7 +143,7 @@ impl SweepTask {
     /// run several times.
     ///
     /// # Errors
-    /// `Internal` if the result cannot be encoded, which the types rule out.
+    /// `Internal` if the result cannot be encoded (cannot happen).
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
         let Self { task_set_id, number, dry_run, start, work, .. } = self;
         let mut sweep = match &work {

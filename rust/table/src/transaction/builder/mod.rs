@@ -111,14 +111,14 @@ impl Transaction {
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(
         storage: &Storage,
-        known: HandleCache,
+        cache: HandleCache,
         options: TransactionOptions,
         ids: &dyn Ids,
     ) -> Result<Self> {
         let mut transaction = Self::new(storage, options)?;
-        (transaction.base.latest, transaction.now_ms) = (known.latest, known.now_ms);
+        (transaction.base.latest, transaction.now_ms) = (cache.latest, cache.now_ms);
         // The newest `txn` action of an application needs the newest version.
-        match known.state.filter(|_| transaction.options.app_id.is_none()) {
+        match cache.state.filter(|_| transaction.options.app_id.is_none()) {
             Some(state) => transaction.base.state = Some(state),
             None => {
                 let snapshot = newest(storage, transaction.base.latest.as_ref()).await?;
@@ -377,7 +377,7 @@ fn check_writable(protocol: &Protocol, metadata: &Metadata, shape: &TableShape) 
 
 async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {
     match latest {
-        Some(known) => known.refresh().await,
+        Some(latest) => latest.refresh().await,
         None => Snapshot::open(storage, None).await,
     }
 }

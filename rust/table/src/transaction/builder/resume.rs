@@ -41,7 +41,7 @@ impl Transaction {
     /// table.
     pub fn resume(storage: &Storage, header: TransactionHeader) -> Result<Self> {
         if header.location != storage.location() {
-            let message = format!("the write was transaction on the table at {}", header.location);
+            let message = format!("the write was started on the table at {}", header.location);
             return Err(Error::invalid(message).in_table(storage.location()));
         }
         let mut resumed = Self::new(storage, header.options)?;

@@ -109,7 +109,7 @@ impl Transaction {
     /// Removes files of the base.
     ///
     /// # Errors
-    /// `Internal` if they cannot be printed, which the types rule out.
+    /// `Internal` if they cannot be serialised (cannot happen).
     pub(crate) fn remove_files(&mut self, removes: Actions) -> Result<()> {
         self.files.removed.append(removes)?;
         let removed = &self.files.removed;
@@ -192,8 +192,8 @@ impl Transaction {
             &tracking
         {
             return Err(self.in_table(Error::corrupt(
-                "the table tracks rows, and its properties do not name the columns in which copied rows keep their \
-                 ids (`delta.rowTracking.materializedRowIdColumnName`, `…RowCommitVersionColumnName`)",
+                "row tracking: the properties `delta.rowTracking.materializedRowIdColumnName` and \
+                 `…RowCommitVersionColumnName` are missing",
             )));
         }
         Ok(tracking)

@@ -74,7 +74,7 @@ impl Transaction {
             true => Ok(()),
             false => {
                 let message =
-                    format!("rows were written under the old metadata in this transaction; {what} before that");
+                    format!("rows were written under the old metadata in this transaction; {what} before writing rows");
                 Err(self.in_table(Error::invalid(message)))
             }
         }

@@ -33,26 +33,26 @@ impl Transaction {
     pub(crate) async fn copy_of(
         source: &Snapshot,
         storage: &Storage,
-        known: HandleCache,
+        cache: HandleCache,
         options: TransactionOptions,
         replaces: bool,
         ids: &dyn Ids,
     ) -> Result<Self> {
         let mut transaction = Self::new(storage, options)?;
-        match find(storage, known.latest.as_ref()).await? {
+        match find(storage, cache.latest.as_ref()).await? {
             Some(_) if !replaces => return Err(transaction.in_table(Error::table_exists())),
             Some(snapshot) => transaction.set_base(HandleState::load(&snapshot).await?, &snapshot),
             None => transaction.write.mode = if replaces { Mode::Append } else { Mode::Error },
         }
         transaction.check_already_committed().await?;
-        let there = transaction.base.state.as_ref().map(|base| (&base.state.protocol, &base.state.metadata));
+        let existing = transaction.base.state.as_ref().map(|base| (&base.state.protocol, &base.state.metadata));
         let of_source = (source.protocol(), source.metadata());
-        let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| transaction.in_table(e))?;
+        let (protocol, metadata) = copied(of_source, existing, ids.unique()).map_err(|e| transaction.in_table(e))?;
         transaction.set_table(metadata, protocol);
         // All files have ids of the source, or get ids in this commit.
         transaction.every_file_has_ids();
         transaction.txn_id = ids.unique();
-        transaction.now_ms = known.now_ms;
+        transaction.now_ms = cache.now_ms;
         transaction.read_whole_table(ReadSet::EveryFile, IsolationLevel::Serializable);
         Ok(transaction)
     }
@@ -103,15 +103,15 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if that is append-only and files would be removed; those of reading the log.
     pub(crate) async fn become_like(&mut self, source: &Snapshot, files: Actions) -> Result<bool> {
-        let there = self.base.state.as_ref().map(|base| &base.state);
-        if let Some(state) = there.filter(|_| files.num_removed() > 0)
+        let existing = self.base.state.as_ref().map(|base| &base.state);
+        if let Some(state) = existing.filter(|_| files.num_removed() > 0)
             && Properties::of(&state.metadata).append_only()?
         {
             let message = "the existing table is append-only (`delta.appendOnly`), so its files cannot be removed";
             return Err(self.in_table(Error::invalid(message)));
         }
         let state = load_table_state(source).await?;
-        let is_same = there.is_some_and(|there| self.table.metadata.as_ref() == Some(&there.metadata))
+        let is_same = existing.is_some_and(|existing| self.table.metadata.as_ref() == Some(&existing.metadata))
             && self.table.protocol.is_none()
             && files.is_empty()
             && self.clustering() == state.clustering;

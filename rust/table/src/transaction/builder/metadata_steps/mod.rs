@@ -34,7 +34,7 @@ impl Transaction {
     /// table already and `NotFound` if there is none, by the mode; `Unsupported` if deltic cannot write it.
     pub async fn create(
         storage: &Storage,
-        known: HandleCache,
+        cache: HandleCache,
         table: TableDefinition,
         mode: CreateMode,
         ids: &dyn Ids,
@@ -42,7 +42,7 @@ impl Transaction {
     ) -> Result<Self> {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
         let mut transaction = Self::new(storage, options)?;
-        match (find(storage, known.latest.as_ref()).await?, mode) {
+        match (find(storage, cache.latest.as_ref()).await?, mode) {
             (Some(_), CreateMode::Error) => return Err(transaction.in_table(Error::table_exists())),
             (Some(snapshot), CreateMode::Ignore) => {
                 transaction.already_committed_version = Some(snapshot.version());
@@ -144,7 +144,8 @@ impl Transaction {
         match &self.table.metadata {
             None => Ok(()),
             Some(_) => {
-                let message = format!("the metadata was changed in this transaction already; {what} before that");
+                let message =
+                    format!("the metadata was changed in this transaction already; {what} before changing it");
                 Err(self.in_table(Error::invalid(message)))
             }
         }

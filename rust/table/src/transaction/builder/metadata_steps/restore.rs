@@ -58,8 +58,8 @@ impl Transaction {
         if state.clustering != self.clustering() {
             self.set_clustering(Some(state.clustering));
         }
-        let given = self.base.state.as_ref().and_then(|base| base.state.row_id_watermark);
-        if let Some(id) = state.row_id_watermark.filter(|_| state.row_id_watermark > given) {
+        let watermark = self.base.state.as_ref().and_then(|base| base.state.row_id_watermark);
+        if let Some(id) = state.row_id_watermark.filter(|_| state.row_id_watermark > watermark) {
             // Row tracking was dropped since, and begins to count again.
             self.set_highest_row_id(id);
         }

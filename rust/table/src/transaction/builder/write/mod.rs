@@ -48,7 +48,7 @@ impl Transaction {
     /// that deltic does not do.
     pub async fn write(
         storage: &Storage,
-        known: HandleCache,
+        cache: HandleCache,
         schema: &Schema,
         options: &WriteOptions,
         ids: &dyn Ids,
@@ -58,15 +58,15 @@ impl Transaction {
         transaction.txn_id = ids.unique();
         // A write that replaces rows must read them, and the newest `txn` action of an application needs the newest version.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
-        if let Some(state) = known.state.filter(|_| reads_nothing) {
+        if let Some(state) = cache.state.filter(|_| reads_nothing) {
             transaction.base.state = Some(state);
-            transaction.base.latest.clone_from(&known.latest);
+            transaction.base.latest.clone_from(&cache.latest);
             if transaction.plan_in_mode(schema, options, ids).is_ok() {
                 return Ok(transaction);
             }
             transaction = Self { txn_id: transaction.txn_id, ..Self::for_write(storage, options, now_ms)? };
         }
-        transaction.base.latest = known.latest;
+        transaction.base.latest = cache.latest;
         match find(storage, transaction.base.latest.as_ref()).await? {
             Some(_) if options.mode == Mode::Error => return Err(transaction.in_table(Error::table_exists())),
             Some(snapshot) if options.mode == Mode::Ignore => {
@@ -228,9 +228,9 @@ impl Transaction {
         let mut identity_columns = Vec::new();
         for field in &schema.fields {
             let Some(mut identity) = Identity::of(field)? else { continue };
-            if let Some(given) = self.files.added.high_water_mark(&field.name, identity.step) {
-                let furthest = identity.watermark.map_or(given, |watermark| identity.further(watermark, given));
-                identity.watermark = Some(furthest);
+            if let Some(last) = self.files.added.high_water_mark(&field.name, identity.step) {
+                identity.watermark =
+                    identity.watermark.map(|watermark| identity.further(watermark, last)).or(Some(last));
             }
             let column = field.name.clone();
             let Identity { step, allows_explicit, .. } = identity;
@@ -253,18 +253,18 @@ impl Transaction {
         }
         let (_, metadata) = self.after()?;
         let schema = metadata.schema()?;
-        let mut given = BTreeMap::new();
+        let mut watermarks = BTreeMap::new();
         for field in &schema.fields {
             if let Some(identity) = Identity::of(field)? {
-                given.extend(
+                watermarks.extend(
                     self.files.added.high_water_mark(&field.name, identity.step).map(|last| (field.name.clone(), last)),
                 );
             }
         }
-        if given.is_empty() {
+        if watermarks.is_empty() {
             return Ok(None);
         }
-        let schema_string = schema_json::print(&with_watermarks(&schema, &given)?);
+        let schema_string = schema_json::print(&with_watermarks(&schema, &watermarks)?);
         Ok(Some(Metadata { schema_string, ..metadata.clone() }))
     }
 }
@@ -272,7 +272,7 @@ impl Transaction {
 /// The newest version, if there is a table.
 pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result<Option<Snapshot>> {
     match latest {
-        Some(known) => match known.refresh().await {
+        Some(latest) => match latest.refresh().await {
             Ok(snapshot) => Ok(Some(snapshot)),
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),

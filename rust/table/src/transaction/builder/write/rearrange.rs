@@ -29,7 +29,7 @@ impl Transaction {
     /// Replaces files of the base by durable files with the same rows. `metrics`: those of the commit.
     ///
     /// # Errors
-    /// `Internal` if one of the files changes data, or an action cannot be printed, which the types rule out.
+    /// `Internal` if one of the files changes data, or an action cannot be serialised (cannot happen).
     pub(crate) fn rearrange(
         &mut self,
         gone: impl Iterator<Item = Add>,
