@@ -250,7 +250,7 @@ pub(super) async fn plan(
     let bins = match &layout {
         Layout::Compact => pack::compact(listed.candidates, target),
         Layout::Curve(along @ CurveLayout { curve: Curve::Hilbert, .. }) => {
-            pack::cluster(listed.candidates, &cube_columns(along), (options.full, &options.limits))
+            pack::cluster(listed.candidates, &cube_columns(along), options.full, &options.limits)
         }
         Layout::Curve(_) => pack::z_order(listed.candidates),
     };

@@ -344,17 +344,17 @@ async fn a_vacuum_task_finds_a_start_commit_that_is_only_claimed() {
     let options = VacuumOptions { retention_ms: Some(0), force: true, ..VacuumOptions::default() };
     let context = CommitContext { committer: &committer, retry: &Later };
     let mut vacuum = DistributedVacuum::begin(&stores.storage, options, &Later, context).await.unwrap();
-    let tasks = vacuum.next_tasks(1).await.unwrap();
-    assert_eq!(tasks.len(), 1);
-
     // The copy to the name of the commit has failed.
     let start = stores.read(1).await.unwrap();
     stores.storage.delete(&path(1)).await.unwrap();
     stores.claimed(1, start).await;
 
-    let result = SweepTask::from_bytes(&tasks[0]).unwrap().carry_out(stores.storage.clone()).await.unwrap();
-    vacuum.take(&[result]).unwrap();
-    assert!(vacuum.next_tasks(1).await.unwrap().is_empty());
+    loop {
+        let tasks = vacuum.next_tasks(1).await.unwrap();
+        let [task] = &tasks[..] else { break };
+        let result = SweepTask::from_bytes(task).unwrap().carry_out(stores.storage.clone()).await.unwrap();
+        vacuum.take(&[result]).unwrap();
+    }
     assert_eq!(vacuum.end(&Later, context).await.unwrap().files_deleted, 1);
     assert!(stores.is_complete(1));
 }

@@ -99,7 +99,7 @@ impl Sweep {
     }
 
     /// Deletes files by the rule while the next ones are listed. It continues when a file cannot be deleted. When the listing
-    /// fails, it first waits for the deletions that were begun.
+    /// fails, it first waits for the deletions that were started.
     pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
         let (mut pages, mut deletions) = (listing.chunks(MAX_FILES_PER_DELETE), JoinSet::new());

@@ -26,7 +26,7 @@ use crate::snapshot::Snapshot;
 
 impl Transaction {
     /// Commits, unless no step changed anything and no empty commit was requested. The files of a commit that is refused
-    /// are deleted; if it is not known whether the commit landed, they stay.
+    /// are deleted; if it is not known whether the commit was made, they stay.
     ///
     /// # Errors
     /// As [`commit`](crate::commit::commit); `Conflict` also if the table is not the one that the handle has cached.
@@ -46,13 +46,13 @@ impl Transaction {
         let vectors = match completed.await {
             Ok(vectors) => vectors,
             Err(error) => {
-                // The process that began a resumed write may have committed it already, which the error does not show.
-                let names = if this.base.is_resumed { this.written_paths().only_local() } else { this.written_paths() };
-                names.delete(&storage).await;
+                // The process that started a resumed write may have committed it already, which the error does not show.
+                let paths = if this.base.is_resumed { this.written_paths().only_local() } else { this.written_paths() };
+                paths.delete(&storage).await;
                 return Err(error.in_table(storage.location()));
             }
         };
-        let (names, is_resumed, marks_rows) =
+        let (paths, is_resumed, marks_rows) =
             (this.written_paths(), this.base.is_resumed, !this.files.rows.marked.is_empty());
         // After a conflict OPTIMIZE commits its rewritten files again, except those of bins that a winner changed.
         let reuses_files = this.files.optimize_metrics.is_some();
@@ -72,7 +72,7 @@ impl Transaction {
         if proves_no_commit(&failed, is_resumed, marks_rows) {
             vectors.delete_unreferenced(false).await;
             if !(reuses_files && is_conflict(&failed)) {
-                names.delete(&storage).await;
+                paths.delete(&storage).await;
             }
         }
         // With these modes the transaction was to create the table, so another writer has created it meanwhile.

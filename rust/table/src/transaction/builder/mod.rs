@@ -322,7 +322,7 @@ impl Transaction {
     }
 
     /// The protocol and the metadata of the table after the commit.
-    fn after(&self) -> Result<(&Protocol, &Metadata)> {
+    fn protocol_and_metadata(&self) -> Result<(&Protocol, &Metadata)> {
         let before = self.base.state.as_ref().map(|base| &base.state);
         let protocol = self.table.protocol.as_ref().or(before.map(|state| &state.protocol));
         let metadata = self.table.metadata.as_ref().or(before.map(|state| &state.metadata));
@@ -339,7 +339,7 @@ impl Transaction {
         let shape = match of_base {
             Some(snapshot) => snapshot.shape().clone(),
             None => {
-                let (protocol, metadata) = self.after()?;
+                let (protocol, metadata) = self.protocol_and_metadata()?;
                 let schema = metadata.schema()?;
                 let mapping = Properties::of(metadata).column_mapping(protocol, &schema)?;
                 TableShape { schema, partition_columns: metadata.partition_columns.clone(), mapping }
@@ -351,7 +351,7 @@ impl Transaction {
     /// Refuses a table that deltic cannot write.
     fn check_writable(&mut self) -> Result<()> {
         let shape = self.shape_after()?;
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         check_writable(protocol, metadata, &shape)
     }
 

@@ -160,7 +160,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if the property cannot be read.
     pub(crate) fn writes_deletion_vectors(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let may_mark =
             feature::supported(protocol).contains("deletionVectors") && !self.files.rows.without_deletion_vectors;
         Ok(may_mark && Properties::of(metadata).deletion_vectors()?)
@@ -177,7 +177,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if the property cannot be read.
     pub(crate) fn has_change_data_feed(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         Ok(feature::supported(protocol).contains("changeDataFeed") && Properties::of(metadata).change_data_feed()?)
     }
 
@@ -186,7 +186,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if the table tracks rows and does not name these columns.
     pub(crate) fn tracks_rows(&self) -> Result<Option<RowTracking>> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let tracking = Properties::of(metadata).row_tracking(protocol)?;
         if let Some(RowTracking { row_id_column: None, .. } | RowTracking { row_commit_version_column: None, .. }) =
             &tracking

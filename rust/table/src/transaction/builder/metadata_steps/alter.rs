@@ -63,7 +63,7 @@ impl Transaction {
 
     /// The table that the next step changes.
     pub(in crate::transaction::builder) fn before(&self) -> Result<Before<'_>> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let version = self.base.state.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
         Ok(Before { protocol, metadata, clustering: self.clustering(), version })
     }

@@ -88,7 +88,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if a property cannot be read.
     pub(crate) fn gives_row_ids(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let is_suspended = Properties::of(metadata).is_true("delta.rowTrackingSuspended")?;
         Ok(feature::supported(protocol).contains("rowTracking") && !is_suspended)
     }
@@ -115,7 +115,7 @@ impl Transaction {
             && self.table.protocol.is_none()
             && files.is_empty()
             && self.clustering() == state.clustering;
-        let tracks_rows = feature::supported(self.after()?.0).contains("rowTracking");
+        let tracks_rows = feature::supported(self.protocol_and_metadata()?.0).contains("rowTracking");
         if self.clustering() != state.clustering {
             self.set_clustering(Some(state.clustering));
         }

@@ -117,7 +117,7 @@ impl Transaction {
         }
         (self.table.metadata, self.table.protocol) = (Some(metadata), protocol);
         self.derived = Derived::default();
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         feature::check_rules(protocol, metadata, &schema)
     }
 
@@ -165,7 +165,7 @@ impl Transaction {
             self.table.protocol = upgraded;
             self.derived = Derived::default();
         }
-        let protocol = json!(json!(self.after()?.0).to_string());
+        let protocol = json!(json!(self.protocol_and_metadata()?.0).to_string());
         self.history.operations.push(("UPGRADE PROTOCOL", Map::from_iter([("newProtocol".to_owned(), protocol)])));
         Ok(())
     }
@@ -173,7 +173,7 @@ impl Transaction {
     fn with_feature(&mut self, name: &str) -> Result<Option<Protocol>> {
         let properties = BTreeMap::from([(format!("delta.feature.{name}"), "supported".to_owned())]);
         let shape = self.shape_after()?;
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let schema = &*shape.schema;
         let upgraded = feature::upgraded(protocol, (schema, schema), &properties)?;
         if let Some(upgraded) = &upgraded {
@@ -195,7 +195,7 @@ impl Transaction {
                 format!("the metadata domain `{domain}` cannot be set: names that begin with `delta.` are reserved");
             return Err(self.in_table(Error::invalid(message)));
         }
-        if !feature::supported(self.after()?.0).contains("domainMetadata") {
+        if !feature::supported(self.protocol_and_metadata()?.0).contains("domainMetadata") {
             let message = "the table does not have the feature `domainMetadata`; add it first (`add_feature`)";
             return Err(self.in_table(Error::invalid(message)));
         }

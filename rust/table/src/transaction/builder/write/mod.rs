@@ -195,7 +195,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
     pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let mut spec = write_spec(shape, metadata, &self.write.file_options)?;
         spec.materializes_partition_columns = feature::materializes_partition_columns(protocol, metadata)?;
         spec.shreds_variants = feature::shreds_variants(protocol, metadata)?;
@@ -210,7 +210,7 @@ impl Transaction {
 
     /// The table's rules for new rows.
     pub(super) fn write_rules(&self) -> Result<WriteRules> {
-        let constraints = check_constraints(Properties::of(self.after()?.1));
+        let constraints = check_constraints(Properties::of(self.protocol_and_metadata()?.1));
         Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
@@ -251,7 +251,7 @@ impl Transaction {
         if !self.files.added.has_identities() {
             return Ok(None);
         }
-        let (_, metadata) = self.after()?;
+        let (_, metadata) = self.protocol_and_metadata()?;
         let schema = metadata.schema()?;
         let mut watermarks = BTreeMap::new();
         for field in &schema.fields {

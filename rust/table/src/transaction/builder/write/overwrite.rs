@@ -54,7 +54,7 @@ impl Transaction {
     }
 
     pub(super) fn check_replaceable(&self) -> Result<()> {
-        if Properties::of(self.after()?.1).append_only()? {
+        if Properties::of(self.protocol_and_metadata()?.1).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
             return Err(self.in_table(Error::invalid(message)));
         }

@@ -44,7 +44,7 @@ impl Transaction {
 
     /// Adds the columns that the table lacks, and widens types if its properties allow it.
     fn merge_schema(&mut self, rows: &Schema, ids: &dyn Ids) -> Result<bool> {
-        let current = self.after()?.1.schema()?;
+        let current = self.protocol_and_metadata()?.1.schema()?;
         let merged = merge(&current, &columns_of_rows(rows, &current)?, self.widens_types()?);
         if merged == *current {
             return Ok(false);
@@ -58,7 +58,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
     pub(crate) fn widens_types(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let features = feature::supported(protocol);
         let has_feature = ["typeWidening", "typeWidening-preview"].iter().any(|name| features.contains(*name));
         Ok(has_feature && Properties::of(metadata).is_true("delta.enableTypeWidening")?)
@@ -66,7 +66,7 @@ impl Transaction {
 
     /// Replaces the table's columns by those of the rows, and the partitioning if another one is given.
     fn overwrite_schema(&mut self, rows: &Schema, by: Option<&Vec<String>>, ids: &dyn Ids) -> Result<bool> {
-        let (protocol, before) = self.after()?;
+        let (protocol, before) = self.protocol_and_metadata()?;
         let current = before.schema()?;
         let mut metadata = before.clone();
         let replaced = overwrite(&current, &from_rows_schema(rows)?);
