@@ -63,7 +63,8 @@ impl CommitFile {
         Self { length, modified_ms: at_ms, clock_tolerance_ms: 5000 }
     }
 
-    /// Whether it is the file with this metadata. The length alone does not suffice: a table that was deleted and made again has commits of the same lengths.
+    /// Whether it is the file with this metadata. The length alone does not suffice: a table that was deleted and made again
+    /// has commits of the same lengths.
     pub(super) fn matches(&self, meta: &FileMeta) -> bool {
         let is_time = |modified_ms: i64| modified_ms.abs_diff(meta.modified_ms) < self.clock_tolerance_ms;
         self.length == meta.size && self.modified_ms.is_some_and(is_time)

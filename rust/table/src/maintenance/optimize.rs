@@ -145,7 +145,8 @@ impl Plan {
         Ok(done)
     }
 
-    /// As [`Plan::rewrite_and_commit`], in one commit of the bins that could be rewritten. Also returns the error of one that could not.
+    /// As [`Plan::rewrite_and_commit`], in one commit of the bins that could be rewritten. Also returns the error of one that
+    /// could not.
     pub(super) async fn rewrite_with_partial_failures(
         self,
         options: TransactionOptions,
