@@ -93,7 +93,7 @@ fn check_error(error: &Error) {
 async fn write(schema: &SchemaRef, batch: RecordBatch) -> Result<()> {
     let storage = Storage::open("memory://arrow", &HashMap::new())?;
     let (known, options) = (HandleCache::default(), WriteOptions::default());
-    let mut transaction = Transaction::write(&storage, known, schema, &options, (&Fixed, 0)).await?;
+    let mut transaction = Transaction::write(&storage, known, schema, &options, &Fixed, 0).await?;
     let rows = batch.num_rows() as u64;
     let plan = transaction.plan_write(schema)?;
     let writer = DataWriter::new(storage, &plan.spec, || 0)?;

@@ -270,7 +270,7 @@ def write(
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     with operation("write", table.uri) as span:
         transaction = _deltic.plan_write(table._core, rows.schema, chosen)
-        on_remembered = transaction.is_on_remembered()
+        on_remembered = transaction.uses_cached_state()
         try:
             return span.record(_written(transaction, rows, attempts))
         except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):

@@ -149,8 +149,8 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"where": "id = 3"}, "`id` is none"),
-        ({"where": "part = 'p0' AND id > 3"}, "`id` is none"),
+        ({"where": "id = 3"}, "`id` is not one"),
+        ({"where": "part = 'p0' AND id > 3"}, "`id` is not one"),
         ({"where": "nothing = 3"}, "no column `nothing`"),
         ({"where": "part ="}, "expected"),
         ({"where": 3}, "where must be a string of SQL"),

@@ -93,7 +93,7 @@ def test_bad_arguments_are_refused_before_any_task_runs(spark: SparkSession, uri
     made(uri, partition_by=["part"])
     before = data_files(uri)
     bad: list[tuple[dict[str, Any], str]] = [
-        ({"where": "id = 1"}, "`id` is none"),
+        ({"where": "id = 1"}, "`id` is not one"),
         ({"zorder_by": []}, "names no column"),
         ({"zorder_by": "nothing"}, "no column `nothing`"),
         ({"full": True}, "no clustering columns"),

@@ -34,7 +34,8 @@ impl Changes {
     pub(crate) fn plan(
         py: Python<'_>,
         storage: &Storage,
-        (start, end): (End, End),
+        start: End,
+        end: End,
         columns: Option<&[String]>,
         filter: Option<&str>,
     ) -> Result<Self> {

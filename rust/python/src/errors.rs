@@ -163,7 +163,7 @@ pub(crate) fn to_arrow(error: Error) -> ArrowError {
 static PANICKED_AT: Mutex<String> = Mutex::new(String::new());
 
 /// Records the place of a panic for the error that it becomes, and keeps its text out of the process's output.
-pub(crate) fn quiet_panics() {
+pub(crate) fn record_panic_location() {
     set_hook(Box::new(|panic| {
         // This does not wait: a forked child may have inherited the lock while it was held.
         if let (Ok(mut panicked_at), Some(location)) = (PANICKED_AT.try_lock(), panic.location()) {
@@ -183,10 +183,10 @@ pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> String {
     const NUMBERS: [&str; 5] =
         ["index out of bounds", "range start index", "range end index", "slice index starts", "copy_from_slice"];
     let literal = payload.downcast_ref::<&str>().copied();
-    let made = payload.downcast_ref::<String>().map(String::as_str);
-    let said = literal.or_else(|| made.filter(|text| NUMBERS.iter().any(|start| text.starts_with(start))));
-    match said {
-        Some(said) => format!("{said} ({})", panic_location()),
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    let text = literal.or_else(|| formatted.filter(|text| NUMBERS.iter().any(|start| text.starts_with(start))));
+    match text {
+        Some(text) => format!("{text} ({})", panic_location()),
         None => panic_location(),
     }
 }

@@ -33,7 +33,7 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 
 #[pymodule]
 fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    errors::quiet_panics();
+    errors::record_panic_location();
     events::listen();
     duckdb::register();
     arrow::wait_for_arrays_at_exit(module)?;

@@ -14,7 +14,9 @@ use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::arrow::{ArrowBatch, ArrowSchema, Batches, check_announced, reader_from_py, run_fed, schema_from_py};
+use crate::arrow::{
+    ArrowBatch, ArrowSchema, Batches, check_announced, consume_batches, reader_from_py, schema_from_py,
+};
 use crate::errors::Result;
 
 /// A column and its expression as SQL; none if it gets a value.
@@ -46,7 +48,7 @@ pub(crate) fn all_rows(py: Python<'_>, data: &Bound<'_, PyAny>) -> Result<(Schem
     let rows = reader_from_py(data)?;
     let schema = Arc::clone(rows.schema());
     let read = |rows: Batches| async move { rows.try_collect::<Vec<RecordBatch>>().await };
-    Ok((schema, run_fed(py, (rows, true), read, std::future::ready(()))?))
+    Ok((schema, consume_batches(py, rows, true, read, std::future::ready(()))?))
 }
 
 /// The values of the single row that Python passes.

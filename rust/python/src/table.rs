@@ -8,7 +8,6 @@ use deltic_protocol::error::Error;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_store::Storage;
 use deltic_table::detail::Detail;
-use deltic_table::history;
 use deltic_table::scan::limit::read_first;
 use deltic_table::scan::list_files::list_files;
 use deltic_table::scan::plan::ScanPlan;
@@ -76,7 +75,7 @@ impl Table {
 
     /// Whether the next transaction can use the state after the last commit.
     fn remembers(&self) -> bool {
-        self.0.remembers()
+        self.0.has_cached_state()
     }
 
     #[pyo3(signature = (start, end, columns = None, filter = None))]
@@ -88,12 +87,12 @@ impl Table {
         columns: Option<Vec<String>>,
         filter: Option<String>,
     ) -> Result<Changes> {
-        Changes::plan(py, self.0.storage(), (start, end), columns.as_deref(), filter.as_deref())
+        Changes::plan(py, self.0.storage(), start, end, columns.as_deref(), filter.as_deref())
     }
 
     #[pyo3(signature = (limit = None))]
     fn history(&self, py: Python<'_>, limit: Option<usize>) -> Result<Vec<String>> {
-        let entries = run(py, history::history(self.0.storage(), limit))?;
+        let entries = run(py, self.0.history(limit))?;
         Ok(entries.into_iter().map(|entry| Value::Object(entry).to_string()).collect())
     }
 
@@ -103,7 +102,7 @@ impl Table {
     }
 
     fn checkpoint(&self, py: Python<'_>) -> Result<u64> {
-        run(py, deltic_table::checkpoint_writer::checkpoint(self.0.storage(), Clock::now()))
+        run(py, self.0.checkpoint(Clock::now()))
     }
 
     fn write_checksum(&self, py: Python<'_>) -> Result<u64> {
@@ -111,12 +110,12 @@ impl Table {
     }
 
     fn clean_log(&self, py: Python<'_>) -> Result<u64> {
-        run(py, deltic_table::cleanup::clean_log(self.0.storage(), Clock::now()))
+        run(py, self.0.clean_log(Clock::now()))
     }
 
     #[pyo3(signature = (start = None, end = None))]
     fn compact_log(&self, py: Python<'_>, start: Option<u64>, end: Option<u64>) -> Result<String> {
-        run(py, deltic_table::compaction::compact_log(self.0.storage(), start, end))
+        run(py, self.0.compact_log(start, end))
     }
 
     fn request_counts(&self) -> BTreeMap<&'static str, u64> {
@@ -283,14 +282,15 @@ pub(crate) fn read_task_group(
     group: &[u8],
     batch_size: Option<NonZeroUsize>,
 ) -> Result<ArrowStream> {
-    read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, (batch_size, None))
+    read_tasks(py, storage(uri, storage_options)?, TaskGroup::from_bytes(group)?, batch_size, None)
 }
 
 pub(crate) fn read_tasks(
     py: Python<'_>,
     storage: Storage,
     group: TaskGroup,
-    (batch_size, limit): (Option<NonZeroUsize>, Option<u64>),
+    batch_size: Option<NonZeroUsize>,
+    limit: Option<u64>,
 ) -> Result<ArrowStream> {
     let reader = Reader::new(storage, group.spec)?;
     let (schema, options) = (reader.schema(), read_options(batch_size));

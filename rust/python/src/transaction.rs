@@ -25,14 +25,14 @@ use pyo3::types::PyBytes;
 use serde_json::json;
 
 use crate::alter::parse;
-use crate::arrow::{ArrowSchema, ArrowStream, Batches, reader_from_py, run_fed, schema_from_py};
+use crate::arrow::{ArrowSchema, ArrowStream, Batches, consume_batches, reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::{Failure, Result, barrier};
 use crate::row_changes::{all_rows, assignments, request_of};
 use crate::runtime::{Runtime, run};
 use crate::table::{Snapshot, Table, json_text, read_tasks};
 
-/// Summary of a commit as JSON text, and the lines of its file if the caller wants them.
+/// Summary of a commit as JSON, and the lines of its file if the caller wants them.
 type CommitSummary<'py> = (String, Option<Bound<'py, PyBytes>>);
 
 /// The builder of a transaction, `None` after its end; its table; and whether it was abandoned.
@@ -84,7 +84,7 @@ pub(crate) fn plan_write(
 ) -> Result<Transaction> {
     let options: WriteOptions = parse_options(options_json)?;
     let schema = schema_from_py(schema)?;
-    let builder = run(py, table.0.write(&schema, &options, (&Clock::default(), Clock::now())))?;
+    let builder = run(py, table.0.write(&schema, &options, &Clock::default(), Clock::now()))?;
     Ok(Transaction::of(&table.0, builder))
 }
 
@@ -100,7 +100,7 @@ pub(crate) fn resume(header: &[u8], storage_options: Option<HashMap<String, Stri
 
 pub(crate) fn parse_options<T: serde::de::DeserializeOwned>(json: &str) -> Result<T> {
     let options = serde_json::from_str(json);
-    Ok(options.map_err(|e| Error::invalid("the options of the transaction are not readable").caused_by(e))?)
+    Ok(options.map_err(|e| Error::invalid("the options are not valid JSON").caused_by(e))?)
 }
 
 #[entry]
@@ -108,12 +108,12 @@ pub(crate) fn parse_options<T: serde::de::DeserializeOwned>(json: &str) -> Resul
 impl Transaction {
     /// The version that already has the application's transaction (`txn`).
     fn replayed(&self) -> Result<Option<u64>> {
-        self.with(|builder| Ok(builder.replayed()))
+        self.with(|builder| Ok(builder.already_committed_version()))
     }
 
-    /// Whether the transaction uses the handle's cached snapshot without reading the log.
-    fn is_on_remembered(&self) -> Result<bool> {
-        self.with(|builder| Ok(builder.is_on_remembered()))
+    /// Whether the transaction uses the cached state of the handle, without reading the log.
+    fn uses_cached_state(&self) -> Result<bool> {
+        self.with(|builder| Ok(builder.uses_cached_state()))
     }
 
     fn snapshot(&self, py: Python<'_>) -> Result<Snapshot> {
@@ -133,7 +133,7 @@ impl Transaction {
     fn append(&self, py: Python<'_>, data: &Bound<'_, PyAny>, in_memory: bool) -> Result<u64> {
         let rows = reader_from_py(data)?;
         self.with(|builder| {
-            if builder.replayed().is_some() {
+            if builder.already_committed_version().is_some() {
                 return Ok(0);
             }
             run(py, builder.replace_rows(Clock::now))?;
@@ -144,8 +144,8 @@ impl Transaction {
             let write = |rows: Batches| async move {
                 writer.reporting().write_unclaimed(rows).await.map_err(|e| e.in_table(plan.location))
             };
-            let ended = run_fed(py, (rows, in_memory), write, released)?;
-            let written = match builder.has_many_syncs() {
+            let ended = consume_batches(py, rows, in_memory, write, released)?;
+            let written = match builder.should_wait_for_syncs() {
                 true => (run(py, ended.durable())?, Syncing::default()),
                 false => ended.claim(),
             };
@@ -185,7 +185,7 @@ impl Transaction {
         self.with(|builder| run(py, builder.delete(filter.as_deref(), Clock::now)))
     }
 
-    /// What deleting rows would do, as JSON text.
+    /// What deleting rows would do, as JSON.
     #[pyo3(signature = (filter = None))]
     fn delete_preview(&self, py: Python<'_>, filter: Option<String>) -> Result<String> {
         let preview = self.with(|builder| run(py, builder.delete_preview(filter.as_deref(), Clock::now)))?;
@@ -205,7 +205,7 @@ impl Transaction {
         self.with(|builder| run(py, builder.update(set, filter.as_deref(), Clock::now)))
     }
 
-    /// What setting columns of rows would do, as JSON text.
+    /// What setting columns of rows would do, as JSON.
     #[pyo3(signature = (set, values, filter = None))]
     fn update_preview(
         &self,
@@ -219,7 +219,7 @@ impl Transaction {
         json_text(&preview)
     }
 
-    /// Merges rows. Returns the counts as JSON text. `request`: as JSON. `values`: as for
+    /// Merges rows. Returns the counts as JSON. `request`: as JSON. `values`: as for
     /// [`Transaction::update`], for all clauses.
     fn merge(
         &self,
@@ -229,12 +229,12 @@ impl Transaction {
         values: &Bound<'_, PyAny>,
     ) -> Result<String> {
         let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
-        let world = Clock::default();
-        let counts = self.with(|builder| run(py, builder.merge(source, request, (&world, Clock::now))))?;
+        let ids = Clock::default();
+        let counts = self.with(|builder| run(py, builder.merge(source, request, (&ids, Clock::now))))?;
         json_text(&counts)
     }
 
-    /// What merging rows would do, as JSON text.
+    /// What merging rows would do, as JSON.
     fn merge_preview(
         &self,
         py: Python<'_>,
@@ -243,8 +243,8 @@ impl Transaction {
         values: &Bound<'_, PyAny>,
     ) -> Result<String> {
         let (source, request) = (all_rows(py, data)?, request_of(py, request, values)?);
-        let world = Clock::default();
-        let preview = self.with(|builder| run(py, builder.merge_preview(source, request, (&world, Clock::now))))?;
+        let ids = Clock::default();
+        let preview = self.with(|builder| run(py, builder.merge_preview(source, request, (&ids, Clock::now))))?;
         json_text(&preview)
     }
 
@@ -278,7 +278,7 @@ impl Transaction {
         self.with(|builder| run(py, builder.take_step(|builder| builder.set_domain(domain, configuration))))
     }
 
-    /// Commits. Returns a summary as JSON text, and the lines of the commit if they are requested. None if there was nothing
+    /// Commits. Returns a summary as JSON, and the lines of the commit if they are requested. None if there was nothing
     /// to commit.
     #[pyo3(signature = (max_attempts = None, wants_lines = false))]
     fn commit<'py>(
@@ -288,7 +288,7 @@ impl Transaction {
         wants_lines: bool,
     ) -> Result<Option<CommitSummary<'py>>> {
         let clock = Clock::with_attempts(max_attempts);
-        let commit = self.table.commit(self.take()?, (&clock, Clock::now), &clock);
+        let commit = self.table.commit(self.take()?, &clock, Clock::now, &clock);
         let ended = run_to_end(py, commit, &clock, version_of)?;
         let lines = match &ended {
             TransactionEnd::Committed(outcome) if wants_lines => {
@@ -317,7 +317,7 @@ pub(crate) fn version_of(ended: &TransactionEnd) -> Option<u64> {
     }
 }
 
-/// Summary of a commit as JSON text. `None` if nothing was committed.
+/// Summary of a commit as JSON. `None` if nothing was committed.
 pub(crate) fn committed_json(ended: &TransactionEnd) -> Option<String> {
     match ended {
         TransactionEnd::Committed(outcome) => Some(summary(outcome)),
@@ -330,10 +330,11 @@ pub(crate) fn committed_json(ended: &TransactionEnd) -> Option<String> {
 
 fn summary(outcome: &Outcome) -> String {
     let (committed, mut metrics) = (&outcome.committed, outcome.metrics.clone());
-    let failed = outcome.after.failed.iter().map(|(what, error)| ((*what).to_owned(), json!(error.to_string())));
+    let failed =
+        outcome.post_commit.failed.iter().map(|(step, error)| (step.error_name().to_owned(), json!(error.to_string())));
     metrics.extend(failed);
     let summary = json!({"version": committed.version, "attempts": committed.attempts,
-        "num_added_files": committed.num_added, "metrics": metrics, "compaction": outcome.after.compaction});
+        "num_added_files": committed.num_added, "metrics": metrics, "compaction": outcome.post_commit.compaction});
     summary.to_string()
 }
 
@@ -343,17 +344,17 @@ fn summary(outcome: &Outcome) -> String {
 #[pyo3(signature = (table, max_attempts = None))]
 pub(crate) fn enable_row_tracking(py: Python<'_>, table: &Table, max_attempts: Option<u64>) -> Result<(u64, u64)> {
     let clock = Clock::with_attempts(max_attempts);
-    let enable = table.0.enable_row_tracking((&clock, &clock));
+    let enable = table.0.enable_row_tracking(&clock, &clock);
     let enabled = run_to_end(py, enable, &clock, |enabled| Some(enabled.version))?;
     Ok((enabled.version, enabled.files))
 }
 
-/// Drops a feature, in as many commits as that needs. Returns a summary of the last one as JSON text.
+/// Drops a feature, in as many commits as that needs. Returns a summary of the last one as JSON.
 #[entry]
 #[pyfunction]
 pub(crate) fn drop_feature(py: Python<'_>, table: &Table, name: &str, truncate_history: bool) -> Result<String> {
     let clock = Clock::default();
-    let drop = table.0.drop_feature((name, truncate_history), (&clock, Clock::now), &clock);
+    let drop = table.0.drop_feature(name, truncate_history, &clock, Clock::now, &clock);
     let outcome = run_to_end(py, drop, &clock, |outcome| Some(outcome.committed.version))?;
     Ok(summary(&outcome))
 }
@@ -422,7 +423,7 @@ impl TransactionScan {
         limit: Option<u64>,
     ) -> Result<ArrowStream> {
         self.check_rows()?;
-        read_tasks(py, self.storage.clone(), self.group.clone(), (batch_size, limit))
+        read_tasks(py, self.storage.clone(), self.group.clone(), batch_size, limit)
     }
 }
 

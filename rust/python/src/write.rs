@@ -13,7 +13,7 @@ use deltic_table::write::writer::DataWriter;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::arrow::{Batches, reader_from_py, run_fed, schema_from_py};
+use crate::arrow::{Batches, consume_batches, reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::runtime::run;
@@ -43,7 +43,7 @@ pub(crate) fn create(
         largest_column_id: None,
     };
     let clock = Clock::default();
-    let create = table.0.create((table_definition, definition.mode), (&clock, &clock));
+    let create = table.0.create(table_definition, definition.mode, &clock, &clock);
     let created = run_to_end(py, create, &clock, version_of)?;
     committed_json(&created).ok_or_else(|| Error::internal("creating a table committed nothing").into())
 }
@@ -86,11 +86,11 @@ pub(crate) fn write_files(
     let mut writer = DataWriter::new(storage, &spec, Clock::now)?;
     let released = writer.released();
     let write = |rows: Batches| async move { writer.write_all(rows).await.map_err(|e| e.in_table(plan.location)) };
-    let files = run_fed(py, (rows, in_memory), write, released)?;
+    let files = consume_batches(py, rows, in_memory, write, released)?;
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes all files that were written by a plan, as far as the store allows. Only if no commit will name them.
+/// Deletes all files that were written by a plan, best effort. Only for files that stay unreferenced.
 #[entry]
 #[pyfunction]
 pub(crate) fn delete_files(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {
@@ -119,7 +119,7 @@ pub(crate) fn take_external(py: Python<'_>, plan: &[u8], storage_options: Option
     Ok(files.iter().map(DataFile::to_bytes).collect::<Result<_, _>>()?)
 }
 
-/// Deletes all files that another engine has written by a plan, as far as the store allows. Only if no commit will name them.
+/// Deletes all files that another engine has written by a plan, best effort. Only for files that stay unreferenced.
 #[entry]
 #[pyfunction]
 pub(crate) fn delete_external(py: Python<'_>, plan: &[u8], storage_options: Options) -> Result<()> {

@@ -69,7 +69,7 @@ pub async fn enable(
 ) -> Result<Enabled> {
     let commits = CommitSeries::after(&[], retry);
     let enabled = enable_in_steps(storage, committer, (ids, &commits), files_per_commit).await;
-    enabled.map_err(|e| commits.explain(e))
+    enabled.map_err(|e| commits.name_committed_versions(e))
 }
 
 async fn enable_in_steps(

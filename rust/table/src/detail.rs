@@ -14,7 +14,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::scan::count::known_rows;
 use crate::snapshot::Snapshot;
-use crate::transaction::state_of;
+use crate::transaction::load_table_state;
 
 /// Counts and times of a version; the rest is in its metadata and protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Detail {
             let rows = counted.into_iter().try_fold(0_u64, |all, rows| Some(all.saturating_add(rows?)));
             num_rows = num_rows.zip(rows).map(|(all, more)| all.saturating_add(more));
         }
-        let state = state_of(snapshot).await?;
+        let state = load_table_state(snapshot).await?;
         let shape = snapshot.shape();
         let logical = |physical: &Vec<String>| {
             let named = shape.mapping.logical_path(&shape.schema, physical);

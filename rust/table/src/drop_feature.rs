@@ -8,17 +8,16 @@
 //! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".
 
 use crate::checkpoint_writer::checkpoint;
-use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{ReorgOptions, reorganize};
 use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
-use crate::transaction::{CommitSeries, RetryPolicy};
+use crate::transaction::{CommitContext, CommitSeries};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
 /// How many checkpoints keep readers from older versions. delta-spark skips up to one less of those that it cannot read.
-const BARRIERS: usize = 3;
+const CHECKPOINTS: usize = 3;
 
 /// Drops a feature from the table at `storage`, and returns the commit. If the checkpoint after it fails, that is only logged.
 ///
@@ -28,21 +27,27 @@ const BARRIERS: usize = 3;
 /// remain: running it again continues from there.
 pub async fn drop_feature(
     storage: &Storage,
-    feature: (&str, bool),
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    name: &str,
+    truncates_history: bool,
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<Box<Outcome>> {
-    let commits = CommitSeries::after(&[], retry);
-    let dropped = drop_in_steps(storage, feature, (ids, clock), (committer, &commits)).await;
-    dropped.map_err(|e| commits.explain(e))
+    let commits = CommitSeries::after(&[], context.retry);
+    let context = CommitContext { retry: &commits, ..context };
+    let dropped = drop_in_steps(storage, name, truncates_history, ids, clock, context).await;
+    dropped.map_err(|e| commits.name_committed_versions(e))
 }
 
 async fn drop_in_steps(
     storage: &Storage,
-    (name, truncates_history): (&str, bool),
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    name: &str,
+    truncates_history: bool,
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<Box<Outcome>> {
+    let CommitContext { committer, retry } = context;
     let options = TransactionOptions::default;
     let mut transaction = Transaction::begin(storage, HandleCache::default(), options(), ids).await?;
     let guards = transaction.guards_history(name).map_err(|e| e.in_table(storage.location()))?;
@@ -58,10 +63,9 @@ async fn drop_in_steps(
     }
     if name == "deletionVectors" {
         // No writer adds deletion vectors any more.
-        let how = ReorgOptions::default();
-        reorganize((storage, None), &how, (ids, clock), (options(), committer, retry)).await?;
+        reorganize(storage, None, &ReorgOptions::default(), ids, clock, context).await?;
     }
-    for _ in 0..BARRIERS {
+    for _ in 0..CHECKPOINTS {
         let operation = "Empty Commit".to_owned();
         let empty = TransactionOptions { operation, commit_empty: true, ..options() };
         let transaction = Transaction::begin(storage, HandleCache::default(), empty, ids).await?;

@@ -6,17 +6,16 @@
 //! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `progress`,
 //! `variant_extent`, `vector_file`, then `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then
 //! `history`, `check`, `scan`, `write` and `checkpoint_writer`, then `committers`, `changes`, `cleanup`, `compaction`,
-//! `rewrite`, then `transaction`, `cached_log_tail`, `manifests`, `after_commit`, `transaction::builder`, `dml`,
-//! `maintenance`, `convert`, `copies`, `purge`, `repair`, `backfill`, `table`. A test reads the imports.
+//! `manifests`, `rewrite`, then `commit`, `post_commit`, `transaction`, then `dml`, `maintenance`, `convert`, `copies`,
+//! `purge`, `repair`, `backfill`, `table`. A test reads the imports.
 
-pub mod after_commit;
 pub mod backfill;
-pub mod cached_log_tail;
 pub mod changes;
 pub mod check;
 pub mod checkpoint;
 pub mod checkpoint_writer;
 pub mod cleanup;
+pub mod commit;
 pub mod committers;
 pub mod compaction;
 pub mod convert;
@@ -34,6 +33,7 @@ pub mod log;
 pub mod maintenance;
 pub mod manifests;
 mod once;
+pub mod post_commit;
 pub mod progress;
 pub mod purge;
 pub mod repair;

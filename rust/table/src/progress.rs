@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most pieces of work that a [`Trace`] keeps.
-const MOST_TRACED: usize = 1_000;
+const MAX_TRACED: usize = 1_000;
 
 tokio::task_local! {
     static CURRENT: Observers;
@@ -89,11 +89,11 @@ struct Watched {
 #[derive(Debug, Clone)]
 pub struct Trace {
     clock: fn() -> u64,
-    begun: Arc<Mutex<Begun>>,
+    work: Arc<Mutex<TracedWork>>,
 }
 
 #[derive(Debug, Default)]
-struct Begun {
+struct TracedWork {
     counters: Vec<Arc<Counter>>,
     left_out: u64,
 }
@@ -175,15 +175,15 @@ impl Watched {
 impl Trace {
     /// `clock`: nanoseconds since the epoch.
     pub fn new(clock: fn() -> u64) -> Self {
-        Self { clock, begun: Arc::default() }
+        Self { clock, work: Arc::default() }
     }
 
     /// The work so far. What has not ended ends now: the caller does not wait for it any more.
     pub fn traced(&self) -> Traced {
-        let begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
+        let traced = self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let now = (self.clock)();
-        let work = begun.counters.iter().filter_map(|counter| counter.timed(now)).collect();
-        Traced { work, left_out: begun.left_out }
+        let work = traced.counters.iter().filter_map(|counter| counter.timed(now)).collect();
+        Traced { work, left_out: traced.left_out }
     }
 
     fn times(&self) -> Times {
@@ -191,10 +191,10 @@ impl Trace {
     }
 
     fn begin(&self, counter: Arc<Counter>) {
-        let mut begun = self.begun.lock().unwrap_or_else(PoisonError::into_inner);
-        match begun.counters.len() < MOST_TRACED {
-            true => begun.counters.push(counter),
-            false => begun.left_out = begun.left_out.saturating_add(1),
+        let mut traced = self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        match traced.counters.len() < MAX_TRACED {
+            true => traced.counters.push(counter),
+            false => traced.left_out = traced.left_out.saturating_add(1),
         }
     }
 }

@@ -20,7 +20,7 @@ use deltic_protocol::log::segment::LogFile;
 use deltic_store::Put;
 use deltic_table::committers::Committer;
 use deltic_table::log::parse_file;
-use deltic_table::transaction::{RetryPolicy, VectorFiles};
+use deltic_table::transaction::{DeletionVectorStore, RetryPolicy};
 use futures::future::BoxFuture;
 
 use crate::Fault;
@@ -369,7 +369,7 @@ impl Committer for Client {
     }
 }
 
-impl VectorFiles for Client {
+impl DeletionVectorStore for Client {
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
         let mut world = self.world();
         world.store.count("deletion vectors that were read");

@@ -160,7 +160,7 @@ pub(crate) async fn commit(
     };
     let first = prepared_commit.pending.version();
     let has_marks = !prepared_commit.pending.marked.is_empty();
-    let result = transaction::try_commit(prepared_commit, (&*client, &*client), &*client).await;
+    let result = transaction::try_commit(prepared_commit, &*client, &*client, &*client).await;
     // No commit names the data files of a failed commit, nor the deletion vectors of any attempt but the last.
     let mut unnamed = client.world().new_vector_files.remove(&client.process).unwrap_or_default();
     match &result {

@@ -11,8 +11,8 @@ use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_store::Put;
-use deltic_table::after_commit::{HandleState, write_checksum};
 use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::post_commit::{HandleState, write_checksum};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
@@ -101,7 +101,7 @@ fn checksum(sample: &Sample, version: u64) -> Option<VersionChecksum> {
 #[tokio::test]
 async fn a_handle_commits_on_its_state_without_reads() {
     let sample = sample();
-    let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
+    let known = HandleState::load(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
     let mut transaction =
         Transaction::begin(&sample.storage, handle_with(Some(known)), TransactionOptions::default(), &World)
@@ -112,8 +112,8 @@ async fn a_handle_commits_on_its_state_without_reads() {
     let counts = sample.storage.counts().since(&before);
     // The commit and its checksum, which is computed from the handle state.
     assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
-    assert_eq!((outcome.committed.version, outcome.after.base.state.version), (1, 1));
-    assert!(outcome.after.failed.is_empty());
+    assert_eq!((outcome.committed.version, outcome.post_commit.base.state.version), (1, 1));
+    assert!(outcome.post_commit.failed.is_empty());
 }
 
 #[tokio::test]
@@ -209,7 +209,7 @@ async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> Handl
     let mut transaction =
         Transaction::begin(&sample.storage, handle_with(base), TransactionOptions::default(), &World).await.unwrap();
     transaction.append(vec![file(path)]);
-    let after = commit(transaction).await.unwrap().unwrap().after;
+    let after = commit(transaction).await.unwrap().unwrap().post_commit;
     assert!(after.failed.is_empty(), "{:?}", after.failed);
     after.base
 }
@@ -295,10 +295,10 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
             _ => transaction.append(vec![file(&format!("c{version}"))]),
         }
         let outcome = commit(transaction).await.unwrap().unwrap();
-        assert!(outcome.after.failed.is_empty(), "{:?}", outcome.after.failed);
+        assert!(outcome.post_commit.failed.is_empty(), "{:?}", outcome.post_commit.failed);
         let counts = sample.storage.counts().since(&before);
         let at = outcome.committed.version;
-        base = Some(outcome.after.base).filter(|_| version != 22);
+        base = Some(outcome.post_commit.base).filter(|_| version != 22);
         if !begins && version != 12 && version != 22 {
             // Only checkpoints read: the hint, and the files of a checkpoint that existed at the start.
             let gets = u64::from(at % 4 == 0) * if at > 12 { 2 } else { 1 };
@@ -417,7 +417,7 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
 
 /// A transaction on a handle state that is older than this commit of another writer.
 async fn begin_before(sample: &Sample, action: Value) -> Transaction {
-    let known = HandleState::of(&sample.open().await.unwrap()).await.unwrap();
+    let known = HandleState::load(&sample.open().await.unwrap()).await.unwrap();
     sample.commit(1, &[action]);
     Transaction::begin(&sample.storage, handle_with(Some(known)), TransactionOptions::default(), &World).await.unwrap()
 }

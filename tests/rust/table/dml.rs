@@ -94,7 +94,7 @@ impl Table {
             let (case, rows) = (World, batch(rows));
             let known = HandleCache::default();
             let storage = &self.sample.storage;
-            let begun = Transaction::write(storage, known, &rows.schema(), &options, (&case, now())).await;
+            let begun = Transaction::write(storage, known, &rows.schema(), &options, &case, now()).await;
             let mut transaction = begun.unwrap();
             append(&mut transaction, &rows).await;
             transaction.commit(&LogCommitter::new(storage.clone()), &case).await.unwrap();

@@ -13,7 +13,7 @@ use deltic_table::copies::{CloneOptions, RestoreOptions, RestoreTo, clone, resto
 use deltic_table::drop_feature::drop_feature;
 use deltic_table::maintenance::{Limits, OptimizeOptions, optimize};
 use deltic_table::purge::{PurgeOptions, purge};
-use deltic_table::transaction::RetryPolicy;
+use deltic_table::transaction::{CommitContext, RetryPolicy};
 
 use super::dml::{Table, VECTORS, World, block_on, now};
 use super::sample::Sample;
@@ -79,7 +79,7 @@ fn dropping_a_feature() {
     let table = with_a_vector();
     let (storage, log) = (&table.sample.storage, committer(&table));
     let run = |retry: &dyn RetryPolicy| {
-        block_on(drop_feature(storage, ("deletionVectors", false), (&World, now), (&log, retry)))
+        block_on(drop_feature(storage, "deletionVectors", false, &World, now, CommitContext { committer: &log, retry }))
     };
     assert_remain(run(&cancelled_after(3)), "versions 4, 5 and 6 were committed and remain");
     run(&World).unwrap();
@@ -104,7 +104,9 @@ fn an_optimize() {
     let (storage, log) = (&table.sample.storage, committer(&table));
     let limits = Limits { commit_bytes: 1, ..Limits::default() };
     let options = OptimizeOptions { limits, ..OptimizeOptions::default() };
-    let run = |retry: &dyn RetryPolicy| block_on(optimize((storage, None), &options, (&World, now), (&log, retry)));
+    let run = |retry: &dyn RetryPolicy| {
+        block_on(optimize(storage, None, &options, &World, now, CommitContext { committer: &log, retry }))
+    };
     assert_remain(run(&cancelled_after(1)), "version 4 was committed and remains");
     assert_eq!(run(&World).unwrap().versions, [5]);
 }

@@ -16,8 +16,8 @@ use deltic_table::maintenance::{
     DistributedOptimize, Limits, OptimizeOptions, Optimized, RewriteTask, optimize, plan_optimize,
 };
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
-use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::Ids;
+use deltic_table::transaction::{CommitContext, RetryPolicy};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ pub(super) fn z_order(columns: &[&str]) -> OptimizeOptions {
 }
 
 async fn run(table: &Table, options: &OptimizeOptions, committer: &dyn Committer) -> Result<Optimized> {
-    optimize((&table.sample.storage, None), options, (&World, now), (committer, &World)).await
+    optimize(&table.sample.storage, None, options, &World, now, CommitContext { committer, retry: &World }).await
 }
 
 pub(super) fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
@@ -253,7 +253,8 @@ fn an_interrupted_run_leaves_no_file() {
     let table = two_partitions(&[]);
     let log = LogCommitter::new(table.sample.storage.clone());
     let interrupted = block_on(async {
-        let interrupted = optimize((&table.sample.storage, None), &options(), (&World, now), (&log, &Cancelled)).await;
+        let context = CommitContext { committer: &log, retry: &Cancelled };
+        let interrupted = optimize(&table.sample.storage, None, &options(), &World, now, context).await;
         // Files are deleted in the background.
         for _ in 0..100 {
             if data_files(&table).len() == 6 {
@@ -271,7 +272,7 @@ fn an_interrupted_run_leaves_no_file() {
 fn a_plan_equals_the_result() {
     let table = two_partitions(&[VECTORS]);
     for options in [options(), z_order(&["x"])] {
-        let planned = block_on(plan_optimize((&table.sample.storage, None), &options, (&World, now))).unwrap();
+        let planned = block_on(plan_optimize(&table.sample.storage, None, &options, &World, now)).unwrap();
         let done = optimized(&table, &options);
         assert_eq!(planned, Optimized { versions: Vec::new(), metrics: planned.metrics.clone(), ..done.clone() });
         assert_eq!(done.metrics["numRemovedFiles"], planned.files_to_rewrite);
@@ -409,7 +410,7 @@ fn bins_are_rewritten_by_tasks() {
         let (rows, before) = (tracked(&table, properties), data_files(&table));
         let storage = &table.sample.storage;
         let committer = LogCommitter::new(storage.clone());
-        let plan = || block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
+        let plan = || block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
         // A discarded operation leaves no files.
         let mut run = plan();
         let tasks = run.next_tasks(&Numbered).unwrap();
@@ -421,7 +422,8 @@ fn bins_are_rewritten_by_tasks() {
             (vec![written.clone(), written.clone()], "twice"),
             (vec![tasks[0].clone()], "not a rewritten group of files"),
         ] {
-            let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
+            let refused = block_on(run.commit(&wrong, &World, CommitContext { committer: &committer, retry: &World }))
+                .unwrap_err();
             assert!(refused.to_string().contains(message), "{refused}");
         }
         block_on(run.discard());
@@ -431,7 +433,7 @@ fn bins_are_rewritten_by_tasks() {
         let tasks = run.next_tasks(&Numbered).unwrap();
         run_task(&table, &tasks[1]);
         let written: Vec<_> = tasks.iter().rev().map(|task| run_task(&table, task)).collect();
-        block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
+        block_on(run.commit(&written, &World, CommitContext { committer: &committer, retry: &World })).unwrap();
         block_on(run.discard());
         assert!(run.next_tasks(&Numbered).unwrap().is_empty());
         assert_eq!((run.result().versions.len(), run.result().metrics["numAddedFiles"]), (1, 2));
@@ -445,7 +447,7 @@ fn results_of_tasks_are_checked() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
     let committer = LogCommitter::new(storage.clone());
-    let plan = || block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
+    let plan = || block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
     let (mut run, mut other) = (plan(), plan());
     let tasks = run.next_tasks(&Numbered).unwrap();
     let written: Vec<_> = tasks.iter().map(|task| run_task(&table, task)).collect();
@@ -465,10 +467,11 @@ fn results_of_tasks_are_checked() {
         (changed(&|files| *files = json!([])), "do not have the"),
         (changed(&|files| files[0]["rows"] = json!(1)), "do not have the"),
     ] {
-        let refused = block_on(run.commit(&wrong, &World, (&committer, &World))).unwrap_err();
+        let refused =
+            block_on(run.commit(&wrong, &World, CommitContext { committer: &committer, retry: &World })).unwrap_err();
         assert!(refused.to_string().contains(message), "{refused}");
     }
-    block_on(run.commit(&written, &World, (&committer, &World))).unwrap();
+    block_on(run.commit(&written, &World, CommitContext { committer: &committer, retry: &World })).unwrap();
     assert_eq!((run.result().versions.len(), table.files().len()), (1, 2));
 }
 
@@ -477,7 +480,7 @@ fn a_curve_without_columns_is_refused() {
     let table = two_partitions(&[]);
     let options = z_order(&["x"]);
     let storage = &table.sample.storage;
-    let mut run = block_on(DistributedOptimize::plan((storage, None), &options, (&Numbered, now))).unwrap();
+    let mut run = block_on(DistributedOptimize::plan(storage, None, &options, &Numbered, now)).unwrap();
     let task: Value = serde_json::from_slice(&run.next_tasks(&Numbered).unwrap()[0]).unwrap();
     for columns in [json!([]), json!([[]]), json!([["x"], []]), json!(vec![["x"]; 65])] {
         let mut wrong = task.clone();
@@ -496,11 +499,13 @@ fn tracked(table: &Table, properties: &[(&str, &str)]) -> BTreeSet<String> {
 fn bins_of_tasks_changed_by_winners_are_left_out() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
-    let mut run = block_on(DistributedOptimize::plan((storage, None), &options(), (&Numbered, now))).unwrap();
+    let mut run = block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
     let written: Vec<_> = run.next_tasks(&Numbered).unwrap().iter().map(|task| run_task(&table, task)).collect();
     table.delete("p = 'a' AND x = 3");
     let before = data_files(&table).len();
-    block_on(run.commit(&written, &World, (&LogCommitter::new(storage.clone()), &World))).unwrap();
+    let committer = LogCommitter::new(storage.clone());
+    let context = CommitContext { committer: &committer, retry: &World };
+    block_on(run.commit(&written, &World, context)).unwrap();
     assert_eq!((run.result().files_lost, run.result().versions.len()), (3, 1));
     assert_eq!(data_files(&table).len(), before - 1);
     assert_eq!(table.sorted(&["p", "x"], None).len(), 59);

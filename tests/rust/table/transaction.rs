@@ -20,7 +20,7 @@ use deltic_store::{Put, Storage};
 use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log::{LogSource, log_file_path};
 use deltic_table::transaction::{
-    Committed, ENGINE_INFO, Failed, NoVectors, PreparedCommit, RetryPolicy, commit, try_commit,
+    Committed, ENGINE_INFO, Failed, NoDeletionVectors, PreparedCommit, RetryPolicy, commit, try_commit,
 };
 use futures::future::BoxFuture;
 use proptest::prelude::*;
@@ -357,7 +357,7 @@ async fn a_commit_after_log_cleanup_stays_and_is_not_acknowledged() {
     let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
-    let failed = try_commit(transaction, (&committer, &NoVectors), &Attempts(9)).await.unwrap_err();
+    let failed = try_commit(transaction, &committer, &NoDeletionVectors, &Attempts(9)).await.unwrap_err();
     let Failed::Unknown(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
@@ -462,7 +462,7 @@ async fn the_type_of_a_failure_has_its_certainty() {
     let check = async |answers: &[Answer], failing_read: usize, attempts: u32, certain: bool| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
-        let failed = try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)).await.unwrap_err();
+        let failed = try_commit(append("mine"), &store, &NoDeletionVectors, &Attempts(attempts)).await.unwrap_err();
         assert_eq!(matches!(failed, Failed::NotWritten(_)), certain, "{answers:?}: {failed:?}");
     };
     check(&[Answer::Fails], 0, 9, true).await;
@@ -670,7 +670,7 @@ proptest! {
         let store = Faulty::new(&answers);
         store.state.lock().unwrap().failing_reads = failing_reads;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let outcome = runtime.block_on(try_commit(append("mine"), (&store, &NoVectors), &Attempts(attempts)));
+        let outcome = runtime.block_on(try_commit(append("mine"), &store, &NoDeletionVectors, &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
         // The pending put succeeds after the writer got its result.
         state.land_late_put();

@@ -48,9 +48,10 @@ pub(crate) type Batches = BoxStream<'static, Pulled>;
 ///
 /// # Errors
 /// What `consume` fails with; what the producer raised; a signal handler's exception.
-pub(crate) fn run_fed<T, F>(
+pub(crate) fn consume_batches<T, F>(
     py: Python<'_>,
-    (rows, in_memory): (ImportedStream, bool),
+    rows: ImportedStream,
+    in_memory: bool,
     consume: impl FnOnce(Batches) -> F,
     cleanup: impl Future<Output = ()> + Send,
 ) -> Result<T>
@@ -66,9 +67,9 @@ where
                 stream::unfold(reader, |mut reader| async move { reader.read().await.map(|batch| (batch, reader)) });
             run_with_cleanup(py, consume(batches.boxed()), cleanup)
         }
-        Source::One(_) | Source::Ended => run_with_cleanup(py, consume(ready(rows)), cleanup),
-        Source::Foreign(_) if in_memory => run_with_cleanup(py, consume(ready(rows)), cleanup),
-        Source::Foreign(_) | Source::Reader(_) => run_pulled(py, rows, consume, cleanup),
+        Source::One(_) | Source::Ended => run_with_cleanup(py, consume(in_memory_stream(rows)), cleanup),
+        Source::Foreign(_) if in_memory => run_with_cleanup(py, consume(in_memory_stream(rows)), cleanup),
+        Source::Foreign(_) | Source::Reader(_) => consume_on_this_thread(py, rows, consume, cleanup),
     };
     if outcome.is_err() {
         block_on(py, imported.wait_for_release())?;
@@ -77,7 +78,7 @@ where
 }
 
 /// Batches that need no waiting. The task yields now and then, so that signals are checked.
-fn ready(rows: ImportedStream) -> Batches {
+fn in_memory_stream(rows: ImportedStream) -> Batches {
     let batches = stream::unfold((rows, 1_usize), |(mut rows, at)| async move {
         if at.is_multiple_of(BATCHES_AT_ONCE) {
             tokio::task::yield_now().await;
@@ -92,8 +93,8 @@ fn ready(rows: ImportedStream) -> Batches {
     batches.boxed()
 }
 
-/// [`run_fed`] for batches that this thread pulls.
-fn run_pulled<T, F>(
+/// [`consume_batches`] for batches that this thread pulls.
+fn consume_on_this_thread<T, F>(
     py: Python<'_>,
     mut rows: ImportedStream,
     consume: impl FnOnce(Batches) -> F,
@@ -106,8 +107,8 @@ where
     let runtime = Runtime::of_process(py)?;
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let mut reporting = Reporting::begin(py);
-    let mut consumer = runtime.spawn(reporting.observers().scope(consume(sent(receiver))));
-    let outcome = feed(py, &runtime, (&mut rows, &sender), &mut reporting);
+    let mut consumer = runtime.spawn(reporting.observers().scope(consume(channel_stream(receiver))));
+    let outcome = feed(py, &runtime, &mut rows, &sender, &mut reporting);
     // The producer's stream is released before this thread waits for anything.
     drop(rows);
     // If no end was sent, the consumer sees that the data ended early, and cleans up.
@@ -161,7 +162,8 @@ where
 fn feed(
     py: Python<'_>,
     runtime: &Runtime,
-    (rows, sender): (&mut ImportedStream, &Sender<Option<RecordBatch>>),
+    rows: &mut ImportedStream,
+    sender: &Sender<Option<RecordBatch>>,
     reporting: &mut Reporting,
 ) -> Result<FeedOutcome> {
     loop {
@@ -191,13 +193,13 @@ fn feed(
 }
 
 /// The batches that [`feed`] sends. A channel that closes before `None` gives an error.
-fn sent(receiver: Receiver<Option<RecordBatch>>) -> Batches {
+fn channel_stream(receiver: Receiver<Option<RecordBatch>>) -> Batches {
     let batches = stream::unfold(Some(receiver), |receiver| async move {
         let mut receiver = receiver?;
         match receiver.recv().await {
             Some(Some(batch)) => Some((Ok(batch), Some(receiver))),
             Some(None) => None,
-            None => Some((Err(Error::invalid("the data ended early: reading them was interrupted")), None)),
+            None => Some((Err(Error::invalid("the data source was interrupted before its end")), None)),
         }
     });
     batches.boxed()
@@ -219,7 +221,7 @@ mod tests {
                 sender.try_send(None).unwrap();
             }
             drop(sender);
-            let pulled: Vec<Pulled> = runtime.wait(sent(receiver).collect());
+            let pulled: Vec<Pulled> = runtime.wait(channel_stream(receiver).collect());
             pulled.iter().map(std::result::Result::is_ok).collect::<Vec<_>>()
         };
         assert_eq!(run(true), [true]);

@@ -16,7 +16,7 @@ mod import;
 mod imported_arrays;
 
 pub(crate) use export::{ArrowBatch, ArrowSchema, ArrowStream};
-pub(crate) use feed::{Batches, run_fed};
+pub(crate) use feed::{Batches, consume_batches};
 pub(crate) use gil::find_thread_state;
 pub(crate) use import::{check_announced, reader_from_py, schema_from_py};
 pub(crate) use imported_arrays::wait_for_arrays_at_exit;

@@ -26,7 +26,7 @@ pub(crate) fn convert(
 ) -> Result<(String, ArrowSchema)> {
     let options = options_of(partition_schema, options_json, dry_run)?;
     let clock = Clock::default();
-    Ok(converted_json(&run_to_end(py, table.0.convert(options, (&clock, &clock)), &clock, version)?))
+    Ok(converted_json(&run_to_end(py, table.0.convert(options, &clock, &clock), &clock, version)?))
 }
 
 /// The newest metadata file of the Iceberg table at this location, the one before it, and all of them, with paths below its

@@ -32,7 +32,7 @@ pub(crate) fn restore(
         }
     };
     let clock = Clock::with_attempts(max_attempts);
-    let restored = table.0.restore((&to, options), (&clock, &clock));
+    let restored = table.0.restore(&to, options, &clock, &clock);
     json_text(&run_to_end(py, restored, &clock, |restored: &Restored| restored.version)?)
 }
 
@@ -58,7 +58,7 @@ pub(crate) fn clone(
     };
     let clock = Clock::with_attempts(max_attempts);
     let (source, target) = (tables.0.0.clone(), tables.1.0.clone());
-    let cloned = source.clone_to((&target, at), options, (&clock, &clock));
+    let cloned = source.clone_to(&target, at, options, &clock, &clock);
     let version = |ended: &TransactionEnd| match ended {
         TransactionEnd::Committed(outcome) => Some(outcome.committed.version),
         TransactionEnd::Replayed(_) | TransactionEnd::Nothing => None,

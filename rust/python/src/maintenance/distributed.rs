@@ -8,6 +8,7 @@ use deltic_table::maintenance::{
     DistributedOptimize as CoreOptimize, DistributedVacuum as CoreVacuum, OptimizeOptions, RewriteTask, SweepTask,
 };
 use deltic_table::table::Table as CoreTable;
+use deltic_table::transaction::CommitContext;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -34,7 +35,7 @@ pub(crate) struct DistributedOptimize {
 pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: &str) -> Result<DistributedOptimize> {
     let options: OptimizeOptions = parse_options(options_json)?;
     let clock = Clock::default();
-    let planned = run(py, CoreOptimize::plan((table.0.storage(), None), &options, (&clock, Clock::now)))?;
+    let planned = run(py, CoreOptimize::plan(table.0.storage(), None, &options, &clock, Clock::now))?;
     Ok(DistributedOptimize { work: Work::new(planned), table: table.0.clone() })
 }
 
@@ -55,8 +56,10 @@ impl DistributedOptimize {
     fn commit(&self, py: Python<'_>, written: Vec<PyBackedBytes>) -> Result<()> {
         let clock = Clock::default();
         self.work.with(|optimize| {
+            let committer = self.table.committer();
+            let context = CommitContext { committer: committer.as_ref(), retry: &clock };
             let committed = async {
-                optimize.commit(&written, &clock, (self.table.committer().as_ref(), &clock)).await?;
+                optimize.commit(&written, &clock, context).await?;
                 Ok(optimize.result().versions.last().copied())
             };
             run_to_end(py, committed, &clock, |version| *version).map(|_| ())
@@ -107,8 +110,8 @@ pub(crate) fn convert_distributed(
     dry_run: bool,
 ) -> Result<DistributedConvert> {
     let options = options_of(partition_schema, options_json, dry_run)?;
-    let begun = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
-    Ok(DistributedConvert { work: Work::new(begun), table: table.0.clone() })
+    let started = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
+    Ok(DistributedConvert { work: Work::new(started), table: table.0.clone() })
 }
 
 #[entry]
@@ -167,12 +170,13 @@ pub(crate) fn vacuum_distributed(
     dry_run: bool,
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<DistributedVacuum> {
-    let options = vacuum::options_of(py, retention, (lite, dry_run), inventory)?;
+    let options = vacuum::options_of(py, retention, lite, dry_run, inventory)?;
     let clock = Clock::default();
     let committer = table.0.committer();
-    let begin = CoreVacuum::begin(table.0.storage(), committer.as_ref(), options, (&clock, &clock));
-    let begun = run_to_end(py, begin, &clock, |_| None)?;
-    Ok(DistributedVacuum { work: Work::new(begun), table: table.0.clone(), dry_run })
+    let context = CommitContext { committer: committer.as_ref(), retry: &clock };
+    let begin = CoreVacuum::begin(table.0.storage(), options, &clock, context);
+    let started = run_to_end(py, begin, &clock, |_| None)?;
+    Ok(DistributedVacuum { work: Work::new(started), table: table.0.clone(), dry_run })
 }
 
 #[entry]
@@ -192,7 +196,8 @@ impl DistributedVacuum {
     fn end(&self, py: Python<'_>) -> Result<(String, Option<ArrowStream>)> {
         let clock = Clock::default();
         let committer = self.table.committer();
-        let end = self.work.take()?.end(committer.as_ref(), (&clock, &clock));
+        let context = CommitContext { committer: committer.as_ref(), retry: &clock };
+        let end = self.work.take()?.end(&clock, context);
         vacuum::result(py, &run_to_end(py, end, &clock, |done| done.version)?, self.dry_run)
     }
 }

@@ -32,9 +32,9 @@ pub(crate) fn optimize(
     let options: OptimizeOptions = parse_options(options_json)?;
     let clock = Clock::with_attempts(max_attempts);
     let optimized = if dry_run {
-        run(py, table.0.plan_optimize(&options, (&clock, Clock::now)))?
+        run(py, table.0.plan_optimize(&options, &clock, Clock::now))?
     } else {
-        let optimize = table.0.optimize(&options, (&clock, Clock::now), &clock);
+        let optimize = table.0.optimize(&options, &clock, Clock::now, &clock);
         run_to_end(py, optimize, &clock, |optimized: &Optimized| optimized.versions.last().copied())?
     };
     json_text(&optimized)
@@ -53,9 +53,9 @@ pub(crate) fn purge(
     let options: PurgeOptions = parse_options(options_json)?;
     let clock = Clock::with_attempts(max_attempts);
     let purged = if dry_run {
-        run(py, table.0.plan_purge(&options, (&clock, Clock::now)))?
+        run(py, table.0.plan_purge(&options, &clock, Clock::now))?
     } else {
-        let purge = table.0.purge(&options, (&clock, Clock::now), &clock);
+        let purge = table.0.purge(&options, &clock, Clock::now, &clock);
         run_to_end(py, purge, &clock, |purged: &Purged| purged.versions.last().copied())?
     };
     json_text(&purged)
@@ -66,7 +66,7 @@ pub(crate) fn purge(
 #[pyfunction]
 pub(crate) fn repair(py: Python<'_>, table: &Table, dry_run: bool, max_attempts: Option<u64>) -> Result<String> {
     let clock = Clock::with_attempts(max_attempts);
-    let repair = table.0.repair(dry_run, (&clock, &clock));
+    let repair = table.0.repair(dry_run, &clock, &clock);
     let repaired = run_to_end(py, repair, &clock, |repaired: &Repaired| repaired.committed)?;
     json_text(&repaired)
 }

@@ -14,7 +14,7 @@ use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::arrow::{ArrowStream, Batches, reader_from_py, run_fed};
+use crate::arrow::{ArrowStream, Batches, consume_batches, reader_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::table::Table;
@@ -34,9 +34,9 @@ pub(crate) fn vacuum(
     dry_run: bool,
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<(String, Option<ArrowStream>)> {
-    let options = options_of(py, retention, (lite, dry_run), inventory)?;
+    let options = options_of(py, retention, lite, dry_run, inventory)?;
     let clock = Clock::default();
-    let done = run_to_end(py, table.0.vacuum(options, (&clock, &clock)), &clock, |done| done.version)?;
+    let done = run_to_end(py, table.0.vacuum(options, &clock, &clock), &clock, |done| done.version)?;
     result(py, &done, dry_run)
 }
 
@@ -44,13 +44,14 @@ pub(crate) fn vacuum(
 pub(crate) fn options_of(
     py: Python<'_>,
     retention: (Option<i64>, bool),
-    (lite, dry_run): (bool, bool),
+    lite: bool,
+    dry_run: bool,
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<VacuumOptions> {
     let search = match inventory {
         Some(files) => {
             let collect = |rows: Batches| async move { rows.try_fold(Vec::new(), take_files).await };
-            Search::Inventory(run_fed(py, (reader_from_py(files)?, true), collect, std::future::ready(()))?)
+            Search::Inventory(consume_batches(py, reader_from_py(files)?, true, collect, std::future::ready(()))?)
         }
         None if lite => Search::Lite,
         None => Search::Full,

@@ -33,7 +33,8 @@ pub trait Committer: Send + Sync {
     /// The default is for stores in which tables are not deleted: true.
     fn is_same_table<'a>(
         &'a self,
-        (_base, _file): (&'a TableState, CommitFile),
+        _base: &'a TableState,
+        _file: CommitFile,
         _versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(std::future::ready(Ok(true)))
@@ -47,25 +48,26 @@ pub struct CommitFile {
     /// When it was written, in milliseconds since the epoch.
     modified_ms: Option<i64>,
     /// By how many milliseconds the store's time may differ from that.
-    within_ms: u64,
+    clock_tolerance_ms: u64,
 }
 
 impl CommitFile {
     /// Of a file in a listing, whose time may have fractions of a second that the file's metadata lacks.
     pub fn listed(file: &LogFile) -> Self {
-        Self { length: file.size, modified_ms: Some(file.modified_ms), within_ms: 1000 }
+        Self { length: file.size, modified_ms: Some(file.modified_ms), clock_tolerance_ms: 1000 }
     }
 
     /// Of a file that was just written: its time is by another clock than the store's, and from before it was sent. If they
     /// differ too much, each check asks the store for more.
     pub fn written(length: u64, at_ms: Option<i64>) -> Self {
-        Self { length, modified_ms: at_ms, within_ms: 5000 }
+        Self { length, modified_ms: at_ms, clock_tolerance_ms: 5000 }
     }
 
-    /// The length alone does not suffice: a table that was deleted and made again has commits of the same lengths.
-    pub(super) fn is(&self, there: &FileMeta) -> bool {
-        let is_time = |modified_ms: i64| modified_ms.abs_diff(there.modified_ms) < self.within_ms;
-        self.length == there.size && self.modified_ms.is_some_and(is_time)
+    /// Whether it is the file with this metadata. The length alone does not suffice: a table that was deleted and made again
+    /// has commits of the same lengths.
+    pub(super) fn matches(&self, meta: &FileMeta) -> bool {
+        let is_time = |modified_ms: i64| modified_ms.abs_diff(meta.modified_ms) < self.clock_tolerance_ms;
+        self.length == meta.size && self.modified_ms.is_some_and(is_time)
     }
 }
 

@@ -44,7 +44,7 @@ impl DynamoDbCommitter {
         Some(Self { storage: storage.clone(), log: LogSource::of(storage), claimed, before: Arc::default() })
     }
 
-    /// Delays the next commit until the files that it names would survive a power cut.
+    /// Delays the next commit until the files that it names are durable.
     #[must_use]
     pub fn after(self, files: Syncing) -> Self {
         self.before.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
@@ -86,11 +86,11 @@ impl DynamoDbCommitter {
                 return Err(error);
             }
         };
-        match is_ours(&locks, paths, claim, (name, &temp_path)).await {
+        match is_ours(&locks, paths, claim, name, &temp_path).await {
             Ok(true) => {}
             Ok(false) => {
                 let _ = self.storage.delete(&temporary).await;
-                return self.taken(paths, name).await;
+                return self.finish_winner(paths, name).await;
             }
             // The claim may still arrive. The temporary file stays for the writer that finds the claim.
             Err(lost) => return Ok(Put::Unknown(lost)),
@@ -104,7 +104,7 @@ impl DynamoDbCommitter {
     }
 
     /// Another writer has claimed the name: finishes its commit, so that the file exists.
-    async fn taken(&self, paths: &TablePaths, name: &str) -> Result<Put> {
+    async fn finish_winner(&self, paths: &TablePaths, name: &str) -> Result<Put> {
         if self.claimed.finish_file(name).await? || self.claimed.exists(&log_file_path(name)).await? {
             return Ok(Put::Exists);
         }
@@ -143,15 +143,16 @@ impl Committer for DynamoDbCommitter {
 
     fn is_same_table<'a>(
         &'a self,
-        base: (&'a TableState, CommitFile),
+        base: &'a TableState,
+        file: CommitFile,
         versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(is_same_table(&self.storage, base, versions))
+        Box::pin(is_same_table(&self.storage, base, file, versions))
     }
 }
 
 /// Whether a claim that was sent is ours; an error if that cannot be decided.
-async fn is_ours(locks: &LockTable, paths: &TablePaths, claim: Claim, (name, temp_path): (&str, &str)) -> Result<bool> {
+async fn is_ours(locks: &LockTable, paths: &TablePaths, claim: Claim, name: &str, temp_path: &str) -> Result<bool> {
     let lost = match claim {
         Claim::Made => return Ok(true),
         Claim::Taken => None,

@@ -31,7 +31,7 @@ impl LogCommitter {
         Self { log: LogSource::of(&storage), storage, before: Arc::default() }
     }
 
-    /// Delays the next commit until the files that it names would survive a power cut. They are synced while the
+    /// Delays the next commit until the files that it names are durable. They are synced while the
     /// commit is written.
     #[must_use]
     pub fn after(self, files: Syncing) -> Self {
@@ -63,10 +63,11 @@ impl Committer for LogCommitter {
 
     fn is_same_table<'a>(
         &'a self,
-        base: (&'a TableState, CommitFile),
+        base: &'a TableState,
+        file: CommitFile,
         versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(is_same_table(&self.storage, base, versions))
+        Box::pin(is_same_table(&self.storage, base, file, versions))
     }
 }
 
@@ -83,11 +84,12 @@ pub(super) async fn log_continues_past(log: &LogSource, version: u64) -> Result<
 /// [`Committer::is_same_table`] where commits are files of the log.
 pub(super) async fn is_same_table(
     storage: &Storage,
-    (base, known): (&TableState, CommitFile),
+    base: &TableState,
+    file: CommitFile,
     versions: &[u64],
 ) -> Result<bool> {
     match storage.head(&log_file_path(&commit_name(base.version))).await {
-        Ok(file) if known.is(&file) => return Ok(true),
+        Ok(meta) if file.matches(&meta) => return Ok(true),
         Ok(_) => {}
         Err(e) if e.is_not_found() => {}
         Err(e) => return Err(e),

@@ -34,7 +34,7 @@ pub fn for_table(storage: &Storage) -> Arc<dyn Committer> {
     for_table_after(storage, Syncing::default())
 }
 
-/// The same, but its next commit waits until `files`, which it names, would survive a power cut.
+/// The committer of the table at `storage`. Its next commit waits until `files`, which it names, are durable.
 pub fn for_table_after(storage: &Storage, files: Syncing) -> Arc<dyn Committer> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => Arc::new(committer.after(files)),
@@ -50,7 +50,8 @@ pub(crate) async fn put_log_file(storage: &Storage, name: &str, lines: &Lines) -
     }
 }
 
-/// The same, for a file that readers can do without: after a power cut it may be missing or torn.
+/// Writes a file of the log that readers can do without, if it does not exist. It is not synced: after a power cut it may be
+/// missing or incomplete.
 pub(crate) async fn put_hint_file(storage: &Storage, name: &str, data: Bytes) -> Result<Put> {
     match DynamoDbCommitter::of(storage) {
         Some(committer) => committer.put_if_absent(name, data).await,

@@ -288,8 +288,8 @@ async fn begin(
     .into_iter()
     .map(|(name, value)| (name.to_owned(), value))
     .collect();
-    let created = (definition, CreateMode::Error);
-    let mut transaction = Transaction::create(storage, HandleCache::default(), created, (ids, now_ms)).await?;
+    let cache = HandleCache::default();
+    let mut transaction = Transaction::create(storage, cache, definition, CreateMode::Error, ids, now_ms).await?;
     transaction.set_operation("CONVERT", parameters);
     Ok(transaction)
 }

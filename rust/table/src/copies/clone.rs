@@ -117,8 +117,8 @@ pub async fn clone(
     let commit = commit_options(source, &options)?;
     let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let replaces = options.mode != CloneMode::Error;
-    let mut transaction = Transaction::copy_of(source, (target, cache), (commit, replaces), ids).await?;
-    if let Some(version) = transaction.replayed() {
+    let mut transaction = Transaction::copy_of(source, target, cache, commit, replaces, ids).await?;
+    if let Some(version) = transaction.already_committed_version() {
         return Ok(TransactionEnd::Replayed(version));
     }
     if !options.properties.is_empty() {

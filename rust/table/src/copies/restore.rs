@@ -111,7 +111,7 @@ pub async fn restore(
     };
     let cache = HandleCache { latest, now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let mut transaction = Transaction::begin(storage, cache, commit, ids).await?;
-    if let Some(version) = transaction.replayed() {
+    if let Some(version) = transaction.already_committed_version() {
         return Ok(Restored { version: Some(version), ..Restored::default() });
     }
     let newest = transaction.snapshot().await?;

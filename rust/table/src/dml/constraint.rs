@@ -24,7 +24,7 @@ impl Transaction {
     /// make it TRUE (with their number); `Unsupported`, naming the function, for what deltic does not evaluate; those of
     /// reading.
     pub async fn add_constraint(&mut self, name: &str, expression: &str, ids: &dyn Ids) -> Result<()> {
-        if self.replayed().is_some() {
+        if self.already_committed_version().is_some() {
             return Ok(());
         }
         let snapshot = self.snapshot().await?;

@@ -36,7 +36,7 @@ impl Transaction {
     }
 
     async fn delete_rows(&mut self, filter: Option<&str>, clock: Clock) -> Result<Option<u64>> {
-        if self.replayed().is_some() {
+        if self.already_committed_version().is_some() {
             return Ok(Some(0));
         }
         let begun_ms = clock();

@@ -70,7 +70,7 @@ impl TouchedFileAction {
 /// # Errors
 /// `Unsupported` for rows that the transaction has changed before, on a table with a change data feed.
 pub(super) fn choose(tx: &Transaction, found: &mut FindResult, now_ms: i64) -> Result<ChangedFiles> {
-    let (marks, feeds, own) = (tx.writes_deletion_vectors()?, tx.has_change_data_feed()?, tx.own());
+    let (marks, feeds, own) = (tx.writes_deletion_vectors()?, tx.has_change_data_feed()?, tx.local_files());
     let mut chosen = ChangedFiles {
         removed_files: std::mem::take(&mut found.removed_files),
         own_removed: std::mem::take(&mut found.own_removed),
@@ -280,7 +280,7 @@ impl ChangedFiles {
             }
         }
         if !tasks.is_empty() {
-            let deleted = write_changes(storage, (changes_spec(read.clone())?, write.clone()), tasks).await?;
+            let deleted = write_changes(storage, changes_spec(read.clone())?, write.clone(), tasks).await?;
             written.unclaimed.hold(&deleted.0)?;
             written.changes.push(deleted);
         }

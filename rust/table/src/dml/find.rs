@@ -243,7 +243,7 @@ impl FindResult {
     /// # Errors
     /// Those of reading the log.
     pub(super) async fn add(&mut self, tx: &Transaction, mut touched: Vec<TouchedFile>) -> Result<()> {
-        let own = tx.own();
+        let own = tx.local_files();
         let of_base = touched.iter().map(|file| &file.task.path).filter(|path| !own.contains_key(path.as_str()));
         let adds = self.plan.adds_at(&of_base.cloned().collect()).await?;
         let mut adds: HashMap<String, Add> = adds.into_iter().map(|add| (add.path.clone(), add)).collect();
@@ -299,7 +299,7 @@ fn classify_own(
     action: RowAction,
     (found, candidates): (&mut FindResult, &mut Vec<Candidate>),
 ) -> Result<()> {
-    let Some(adds) = tx.own_adds()? else { return Ok(()) };
+    let Some(adds) = tx.local_adds()? else { return Ok(()) };
     let filter = plan.filter();
     let fully_matching = fully_matching(&adds, plan.snapshot().shape(), filter.as_ref())?;
     let counts = statistics(&adds, &[])?.num_records;

@@ -41,7 +41,7 @@ impl Transaction {
     }
 
     async fn update_rows(&mut self, set: Vec<(String, NewValue)>, filter: Option<&str>, clock: Clock) -> Result<u64> {
-        if self.replayed().is_some() {
+        if self.already_committed_version().is_some() {
             return Ok(0);
         }
         let begun_ms = clock();

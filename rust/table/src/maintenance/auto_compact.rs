@@ -20,13 +20,12 @@ use super::layout::Layout;
 use super::optimize::{Plan, commit_options, rewriting};
 use super::options::{OptimizeOptions, Optimized};
 use super::pack::{self, Bin, CUBE_ID};
-use crate::after_commit::HandleState;
 use crate::checkpoint::read::AddColumns;
-use crate::committers::Committer;
 use crate::error::{Error, Result};
+use crate::post_commit::HandleState;
 use crate::scan::plan::files_in_partitions::files_in;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
+use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 
@@ -37,9 +36,9 @@ pub const MIN_FILES: usize = 50;
 const TARGET_FILE_SIZE: u64 = 128 << 20;
 
 /// Limits of one compaction, so that it does not delay the write for long: partitions, files and their bytes.
-const MOST_PARTITIONS: usize = 128;
-const MOST_FILES: usize = 10_000;
-const MOST_BYTES: u64 = 2 << 30;
+const MAX_PARTITIONS: usize = 128;
+const MAX_FILES: usize = 10_000;
+const MAX_BYTES: u64 = 2 << 30;
 
 /// Result of the compaction after a write.
 #[derive(Debug)]
@@ -55,20 +54,24 @@ pub enum AutoCompacted {
 /// # Errors
 /// As [`optimize`](super::optimize).
 pub async fn auto_compact(
-    (snapshot, touched): (&Snapshot, &BTreeSet<PartitionValues>),
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    snapshot: &Snapshot,
+    touched: &BTreeSet<PartitionValues>,
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<AutoCompacted> {
-    let compacted = run((snapshot, touched), (ids, clock), (committer, retry)).await;
+    let compacted = run(snapshot, touched, ids, clock, context).await;
     compacted.map_err(|e| e.in_table(snapshot.storage().location()))
 }
 
 async fn run(
-    (snapshot, touched): (&Snapshot, &BTreeSet<PartitionValues>),
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    snapshot: &Snapshot,
+    touched: &BTreeSet<PartitionValues>,
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<AutoCompacted> {
-    let base = HandleState::of(snapshot).await?;
+    let base = HandleState::load(snapshot).await?;
     let target = Properties::of(snapshot.metadata()).target_file_size()?.unwrap_or(TARGET_FILE_SIZE);
     let small = Small { below: target / 2, is_clustered: !base.state.clustering.is_empty() };
     let counts = count(snapshot, touched, small).await?;
@@ -76,22 +79,22 @@ async fn run(
         let spare = |(partition, count)| (partition, MIN_FILES.saturating_sub(count));
         return Ok(AutoCompacted::Spare(counts.into_iter().map(spare).collect()));
     }
-    let chosen = choose(counts, MOST_PARTITIONS);
+    let chosen = choose(counts, MAX_PARTITIONS);
     let mut taken = 0_usize;
     let is_taken = |file: &Candidate| {
-        let is_taken = taken < MOST_FILES && small.has(&file.add) && chosen.contains(&file.add.partition_values);
+        let is_taken = taken < MAX_FILES && small.has(&file.add) && chosen.contains(&file.add.partition_values);
         taken = taken.saturating_add(usize::from(is_taken));
         is_taken
     };
     let listed = list_in(snapshot, &chosen, is_taken).await?;
-    let bins = within_one_commit(pack::compact(listed.candidates, target.min(MOST_BYTES)), MOST_BYTES);
+    let bins = within_one_commit(pack::compact(listed.candidates, target.min(MAX_BYTES)), MAX_BYTES);
     let cache = HandleCache { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(snapshot.storage(), cache, TransactionOptions::default(), ids).await?;
     let (options, layout) = (OptimizeOptions::default(), Layout::Compact);
     let commit = commit_options(&layout, &options, true);
-    let rewriting = rewriting((&mut transaction, snapshot), (layout, target), &options, clock)?;
-    let plan = Plan::new((snapshot.clone(), base), rewriting, bins, (listed.total, listed.considered));
-    let (done, failed) = plan.carry_out_what_can_be(commit, ids, (committer, retry)).await?;
+    let rewriting = rewriting(&mut transaction, snapshot, layout, target, &options, clock)?;
+    let plan = Plan::new(snapshot.clone(), base, rewriting, bins, listed.total, listed.considered);
+    let (done, failed) = plan.rewrite_with_partial_failures(commit, ids, context).await?;
     Ok(AutoCompacted::Done(Box::new(done), failed))
 }
 

@@ -11,7 +11,7 @@ use super::layout::ranges::Sampler;
 use super::layout::{CurveLayout, Layout};
 use super::options::Limits;
 use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
-use super::sort::in_order;
+use super::sort::sort_by_curve;
 use crate::error::{Error, Result};
 use crate::progress::ProgressShare;
 use crate::rewrite::{Copying, Written};
@@ -51,7 +51,7 @@ impl Rewriting {
     pub(super) async fn write(self, bin: Bin, cube: String, mut progress: ProgressShare) -> Result<Rewritten> {
         let (mut files, syncing) = match &self.layout {
             Layout::Compact => self.compact(&bin, &mut progress).await?,
-            Layout::Along(layout) => self.arrange(&bin, layout, &mut progress).await?,
+            Layout::Curve(layout) => self.arrange(&bin, layout, &mut progress).await?,
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
@@ -60,7 +60,7 @@ impl Rewriting {
         for (name, text) in spelled {
             files.iter_mut().for_each(|file| drop(file.add.partition_values.insert(name.clone(), text.clone())));
         }
-        if let Layout::Along(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
+        if let Layout::Curve(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
         syncing.wait().await?;
@@ -102,7 +102,7 @@ impl Rewriting {
         let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
         let bytes = self.limits.sort_bytes / self.tasks;
         let all = all.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
-        let ordered = in_order(all, Arc::new(ranges), (rows, bytes), self.tasks).await?;
+        let ordered = sort_by_curve(all, Arc::new(ranges), rows, bytes, self.tasks).await?;
         let written = copying.write(&self.storage, ordered, self.clock).await?;
         let written_rows: u64 = written.0.iter().map(|file| file.rows).sum();
         if written_rows != rows {

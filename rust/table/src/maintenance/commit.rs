@@ -17,27 +17,25 @@ use serde_json::json;
 
 use super::bins::Rewritten;
 use super::options::Optimized;
-use crate::after_commit::HandleState;
 use crate::checkpoint::read::AddColumns;
-use crate::committers::Committer;
 use crate::error::{Kind, Result};
+use crate::post_commit::HandleState;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
+use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::unclaimed::Unclaimed;
 
-/// What the commits of one operation have in common.
-pub(super) struct Committing<'a> {
+/// The commits of one OPTIMIZE.
+pub(super) struct BinCommits<'a> {
     pub(super) snapshot: Snapshot,
     pub(super) base: HandleState,
     /// Options of the commits: the operation, its parameters and metrics for the history.
     pub(super) options: TransactionOptions,
-    pub(super) committer: &'a dyn Committer,
     pub(super) ids: &'a dyn Ids,
-    pub(super) retry: &'a dyn RetryPolicy,
+    pub(super) context: CommitContext<'a>,
 }
 
-impl Committing<'_> {
+impl BinCommits<'_> {
     /// Commits bins, except those whose files other writers have changed, and adds the results to `done`.
     pub(super) async fn commit(&self, mut bins: Vec<Rewritten>, done: &mut Optimized) -> Result<()> {
         while !bins.is_empty() {
@@ -71,19 +69,22 @@ impl Committing<'_> {
 
     async fn attempt(&self, bins: &mut [Rewritten], done: &mut Optimized) -> Result<()> {
         let storage = self.snapshot.storage();
-        let cache = HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.retry.now_ms()) };
+        let cache =
+            HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.context.retry.now_ms()) };
         let mut transaction = Transaction::begin(storage, cache, self.options.clone(), self.ids).await?;
-        let counted = counters(bins);
-        let metrics = counted.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
+        let counts = counters(bins);
+        let metrics = counts.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
         let removed = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
         let files = bins.iter().flat_map(|bin| bin.files.iter().cloned()).collect();
-        transaction.rearrange(removed, files, metrics.collect(), self.retry.now_ms())?;
+        transaction.rearrange(removed, files, metrics.collect(), self.context.retry.now_ms())?;
         for bin in bins.iter_mut() {
             std::mem::replace(&mut bin.unclaimed, Unclaimed::new(storage.clone())).claim();
         }
-        if let TransactionEnd::Committed(outcome) = transaction.commit(self.committer, self.retry).await? {
+        if let TransactionEnd::Committed(outcome) =
+            transaction.commit(self.context.committer, self.context.retry).await?
+        {
             done.versions.push(outcome.committed.version);
-            count(done, &counted);
+            add_counts(done, &counts);
         }
         Ok(())
     }
@@ -146,8 +147,8 @@ fn counters(bins: &[Rewritten]) -> Vec<(&'static str, u64)> {
 }
 
 /// Adds the metrics of a commit to those of earlier commits. Metrics of the size distribution are those of the last commit.
-fn count(done: &mut Optimized, counted: &[(&'static str, u64)]) {
-    for (name, value) in counted {
+fn add_counts(done: &mut Optimized, counts: &[(&'static str, u64)]) {
+    for (name, value) in counts {
         let all = done.metrics.entry((*name).to_owned()).or_default();
         *all = match *name {
             "minFileSize" if *all > 0 => (*all).min(*value),

@@ -1,7 +1,7 @@
 //! OPTIMIZE by several processes: the driver plans and commits; tasks rewrite the bins.
 //!
 //! They exchange plain bytes: a [`RewriteTask`], which has all that rewriting one bin needs except access to the store, and its
-//! result. A task that is carried out twice, or whose process dies, leaves files that no commit names.
+//! result. A task that is carried out twice, or whose process dies, leaves unreferenced files.
 //!
 //! Invariant: files of tasks that were not committed are found by their names, which have an id for the tasks of each commit,
 //! so that a committed file is never among them (`optimize::bins_are_rewritten_by_tasks`).
@@ -13,21 +13,20 @@ use std::collections::HashSet;
 use serde::{Deserialize, Serialize};
 
 use super::bins::{Rewriting, Rewritten};
-use super::commit::Committing;
+use super::commit::BinCommits;
 use super::layout::Layout;
-use super::optimize::{Plan, commit_options, of_commits, plan};
+use super::optimize::{Plan, commit_options, plan, split_into_commits};
 use super::options::{Limits, OptimizeOptions, Optimized};
 use super::pack::Bin;
-use crate::after_commit::HandleState;
-use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
+use crate::post_commit::HandleState;
 use crate::progress::Progress;
 use crate::rewrite::Copying;
 use crate::scan::task::ReadSpec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, TransactionOptions, delete_written};
-use crate::transaction::{CommitSeries, RetryPolicy};
+use crate::transaction::{CommitContext, CommitSeries};
 use crate::write::layout::{has_id_prefix, id_prefix};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
@@ -124,14 +123,16 @@ impl DistributedOptimize {
     /// # Errors
     /// As [`plan_optimize`](super::plan_optimize).
     pub async fn plan(
-        (storage, latest): (&Storage, Option<Snapshot>),
+        storage: &Storage,
+        latest: Option<Snapshot>,
         options: &OptimizeOptions,
-        (ids, clock): (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
     ) -> Result<Self> {
-        let planned = plan((storage, latest), options, (ids, clock)).await;
+        let planned = plan(storage, latest, options, ids, clock).await;
         let Plan { snapshot, base, rewriting, bins, result: done } =
             planned.map_err(|e| e.in_table(storage.location()))?;
-        let left = of_commits(bins, rewriting.limits.commit_bytes).into_iter();
+        let left = split_into_commits(bins, rewriting.limits.commit_bytes).into_iter();
         let options = commit_options(&rewriting.layout, options, false);
         Ok(Self {
             snapshot,
@@ -154,7 +155,7 @@ impl DistributedOptimize {
     /// The tasks of the next commit, in the byte form of [`RewriteTask`]; none when all is done.
     ///
     /// # Errors
-    /// `Internal` if one has no byte form, which the types rule out.
+    /// `Internal` if one has no byte form (cannot happen).
     pub fn next_tasks(&mut self, ids: &dyn Ids) -> Result<Vec<Vec<u8>>> {
         self.current = self.left.next().unwrap_or_default();
         self.task_set_id = ids.unique();
@@ -187,7 +188,7 @@ impl DistributedOptimize {
         &mut self,
         written: &[impl AsRef<[u8]>],
         ids: &dyn Ids,
-        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+        context: CommitContext<'_>,
     ) -> Result<()> {
         let storage = self.rewriting.storage.clone();
         let in_table = |e: Error| e.in_table(storage.location());
@@ -201,13 +202,14 @@ impl DistributedOptimize {
         // From here on the files may belong to a commit, so only the commit may delete them.
         self.id_prefix = None;
         let (snapshot, base, options) = (self.snapshot.clone(), self.base.clone(), self.options.clone());
-        let commits = CommitSeries::after(&self.done.versions, retry);
-        let committing = Committing { snapshot, base, options, committer, ids, retry: &commits };
-        let committed = committing.commit(bins, &mut self.done).await;
-        committed.map_err(|e| in_table(commits.explain(e)))
+        let series = CommitSeries::after(&self.done.versions, context.retry);
+        let context = CommitContext { retry: &series, ..context };
+        let commits = BinCommits { snapshot, base, options, ids, context };
+        let committed = commits.commit(bins, &mut self.done).await;
+        committed.map_err(|e| in_table(series.name_committed_versions(e)))
     }
 
-    /// Deletes the files of the tasks of [`DistributedOptimize::next_tasks`], as far as the store allows, if they are not to be
+    /// Deletes the files of the tasks of [`DistributedOptimize::next_tasks`], best effort, if they are not to be
     /// committed.
     pub async fn discard(&mut self) {
         self.current.clear();

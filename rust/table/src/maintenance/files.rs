@@ -73,7 +73,7 @@ pub(super) fn partition_filter(text: Option<&str>, shape: &TableShape) -> Result
         };
         return Err(Error::invalid(format!(
             "OPTIMIZE takes whole files, so its condition is about partition columns ({partitions}), and `{column}` is \
-             none; leave it out of the condition"
+             not one; leave it out of the condition"
         )));
     }
     Ok(Some(bound))

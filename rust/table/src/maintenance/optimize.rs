@@ -11,22 +11,21 @@ use futures::future::FutureExt;
 use serde_json::{Map, Value, json};
 
 use super::bins::{Rewriting, Rewritten, cube_columns};
-use super::commit::Committing;
+use super::commit::BinCommits;
 use super::files::{Candidate, list, partition_filter};
 use super::layout::curve::Curve;
 use super::layout::{CurveLayout, Layout};
 use super::options::{OptimizeOptions, Optimized, PartitionToOptimize};
 use super::pack::{self, Bin};
-use crate::after_commit::HandleState;
-use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::parallel::{join_ordered, spawn_async, worker_count};
+use crate::post_commit::HandleState;
 use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
-use crate::transaction::{CommitSeries, RetryPolicy, nothing_committed, unless_cancelled};
+use crate::transaction::{CommitContext, CommitSeries, nothing_committed, unless_cancelled};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -50,11 +49,13 @@ pub(super) struct Plan {
 /// # Errors
 /// As [`optimize`], except those of reading data files, of writing and of committing.
 pub async fn plan_optimize(
-    (storage, latest): (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &OptimizeOptions,
-    (ids, clock): (&dyn Ids, Clock),
+    ids: &dyn Ids,
+    clock: Clock,
 ) -> Result<Optimized> {
-    let planned = plan((storage, latest), options, (ids, clock)).await;
+    let planned = plan(storage, latest, options, ids, clock).await;
     Ok(planned.map_err(|e| e.in_table(storage.location()))?.result)
 }
 
@@ -65,25 +66,29 @@ pub async fn plan_optimize(
 /// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Interrupted`. Earlier
 /// commits remain: running it again continues from there.
 pub async fn optimize(
-    (storage, latest): (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &OptimizeOptions,
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<Optimized> {
-    let commits = CommitSeries::after(&[], retry);
-    let optimized = run((storage, latest), options, (ids, clock), (committer, &commits)).await;
-    optimized.map_err(|e| commits.explain(e).in_table(storage.location()))
+    let commits = CommitSeries::after(&[], context.retry);
+    let optimized = run(storage, latest, options, ids, clock, CommitContext { retry: &commits, ..context }).await;
+    optimized.map_err(|e| commits.name_committed_versions(e).in_table(storage.location()))
 }
 
 async fn run(
-    from: (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &OptimizeOptions,
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<Optimized> {
-    let plan = plan(from, options, (ids, clock)).await?;
-    let commit = commit_options(&plan.rewriting.layout, options, false);
-    plan.carry_out(commit, ids, (committer, retry)).await
+    let plan = plan(storage, latest, options, ids, clock).await?;
+    let commit_options = commit_options(&plan.rewriting.layout, options, false);
+    plan.rewrite_and_commit(commit_options, ids, context).await
 }
 
 /// Operation and parameters for the history. `auto`: it follows a write.
@@ -95,10 +100,12 @@ pub(super) fn commit_options(layout: &Layout, options: &OptimizeOptions, auto: b
 impl Plan {
     /// A plan to rewrite these bins, given the number of live files and of those in the requested partitions.
     pub(super) fn new(
-        (snapshot, base): (Snapshot, HandleState),
+        snapshot: Snapshot,
+        base: HandleState,
         mut rewriting: Rewriting,
         bins: Vec<Bin>,
-        (files_total, files_considered): (u64, u64),
+        files_total: u64,
+        files_considered: u64,
     ) -> Self {
         let (layout, target) = (&rewriting.layout, rewriting.target);
         let files_to_rewrite = bins.iter().map(|bin| bin.files.len() as u64).sum();
@@ -113,7 +120,7 @@ impl Plan {
             files_to_rewrite,
             bytes_to_rewrite: bins.iter().map(Bin::bytes).fold(0, u64::saturating_add),
             expected_files: bins.iter().map(|bin| expected(bin, layout, target)).sum(),
-            partitions: partitions(&bins, layout, (target, snapshot.shape())),
+            partitions: partitions(&bins, layout, target, snapshot.shape()),
             ..Optimized::default()
         };
         rewriting.tasks = rewriting.tasks.clamp(1, bins.len().max(1));
@@ -121,37 +128,38 @@ impl Plan {
     }
 
     /// Rewrites the bins and commits them with `options`.
-    pub(super) async fn carry_out(
+    pub(super) async fn rewrite_and_commit(
         self,
         options: TransactionOptions,
         ids: &dyn Ids,
-        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+        context: CommitContext<'_>,
     ) -> Result<Optimized> {
         let Self { snapshot, base, rewriting, bins, result: mut done } = self;
-        let committing = Committing { snapshot, base, options, committer, ids, retry };
-        let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
-        for bins in of_commits(bins, rewriting.limits.commit_bytes) {
-            let writing = write_all(&rewriting, bins, (ids, &progress));
-            let written = unless_cancelled(writing, retry, nothing_committed).await?;
-            committing.commit(written, &mut done).await?;
+        let commits = BinCommits { snapshot, base, options, ids, context };
+        let progress = Progress::begin(&commits.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
+        for bins in split_into_commits(bins, rewriting.limits.commit_bytes) {
+            let writing = write_all(&rewriting, bins, ids, &progress);
+            let written = unless_cancelled(writing, context.retry, nothing_committed).await?;
+            commits.commit(written, &mut done).await?;
         }
         Ok(done)
     }
 
-    /// As [`Plan::carry_out`], in one commit of the bins that could be rewritten. Also returns the error of one that could not.
-    pub(super) async fn carry_out_what_can_be(
+    /// As [`Plan::rewrite_and_commit`], in one commit of the bins that could be rewritten. Also returns the error of one that
+    /// could not.
+    pub(super) async fn rewrite_with_partial_failures(
         self,
         options: TransactionOptions,
         ids: &dyn Ids,
-        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+        context: CommitContext<'_>,
     ) -> Result<(Optimized, Option<Error>)> {
         let Self { snapshot, base, rewriting, bins, result: mut done } = self;
-        let committing = Committing { snapshot, base, options, committer, ids, retry };
-        let progress = Progress::begin(&committing.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
-        let writing = try_all(&rewriting, bins, (ids, &progress));
-        let (written, failed) = unless_cancelled(writing, retry, nothing_committed).await?;
+        let commits = BinCommits { snapshot, base, options, ids, context };
+        let progress = Progress::begin(&commits.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
+        let writing = try_all(&rewriting, bins, ids, &progress);
+        let (written, failed) = unless_cancelled(writing, context.retry, nothing_committed).await?;
         if !written.is_empty() {
-            committing.commit(written, &mut done).await?;
+            commits.commit(written, &mut done).await?;
         }
         Ok((done, failed))
     }
@@ -161,9 +169,10 @@ impl Plan {
 async fn write_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
-    (ids, progress): (&dyn Ids, &Progress),
+    ids: &dyn Ids,
+    progress: &Progress,
 ) -> Result<Vec<Rewritten>> {
-    let write = |bin: Bin| write(rewriting, bin, (ids, progress));
+    let write = |bin: Bin| write(rewriting, bin, ids, progress);
     join_ordered(bins.into_iter().map(write), rewriting.tasks).await
 }
 
@@ -171,9 +180,10 @@ async fn write_all(
 async fn try_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
-    (ids, progress): (&dyn Ids, &Progress),
+    ids: &dyn Ids,
+    progress: &Progress,
 ) -> Result<(Vec<Rewritten>, Option<Error>)> {
-    let write = |bin: Bin| write(rewriting, bin, (ids, progress)).map(Ok);
+    let write = |bin: Bin| write(rewriting, bin, ids, progress).map(Ok);
     let (mut written, mut failed) = (Vec::new(), None);
     for bin in join_ordered(bins.into_iter().map(write), rewriting.tasks).await? {
         match bin {
@@ -188,7 +198,8 @@ async fn try_all(
 fn write(
     rewriting: &Rewriting,
     bin: Bin,
-    (ids, progress): (&dyn Ids, &Progress),
+    ids: &dyn Ids,
+    progress: &Progress,
 ) -> impl Future<Output = Result<Rewritten>> + Send + use<> {
     // For a curve, rows are read twice.
     let reads = if rewriting.layout == Layout::Compact { 1 } else { 2 };
@@ -197,7 +208,7 @@ fn write(
 }
 
 /// Divides bins into groups that are committed together. A group takes bins until it has `commit_bytes` bytes.
-pub(super) fn of_commits(bins: Vec<Bin>, commit_bytes: u64) -> Vec<Vec<Bin>> {
+pub(super) fn split_into_commits(bins: Vec<Bin>, commit_bytes: u64) -> Vec<Vec<Bin>> {
     let mut groups: Vec<Vec<Bin>> = Vec::new();
     let mut group_bytes = u64::MAX;
     for bin in bins {
@@ -219,15 +230,17 @@ pub(super) fn of_commits(bins: Vec<Bin>, commit_bytes: u64) -> Vec<Vec<Bin>> {
 /// # Errors
 /// As [`plan_optimize`].
 pub(super) async fn plan(
-    (storage, latest): (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &OptimizeOptions,
-    (ids, clock): (&dyn Ids, Clock),
+    ids: &dyn Ids,
+    clock: Clock,
 ) -> Result<Plan> {
     check(options)?;
     let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
-    let base = HandleState::of(&snapshot).await?;
+    let base = HandleState::load(&snapshot).await?;
     let shape = snapshot.shape();
     let layout = Layout::of(shape, &base.state.clustering, options)?;
     let filter = partition_filter(options.filter.as_deref(), shape)?;
@@ -237,24 +250,26 @@ pub(super) async fn plan(
     let listed = list(&snapshot, filter.as_ref(), may_be_rewritten).await?;
     let bins = match &layout {
         Layout::Compact => pack::compact(listed.candidates, target),
-        Layout::Along(along @ CurveLayout { curve: Curve::Hilbert, .. }) => {
-            pack::cluster(listed.candidates, &cube_columns(along), (options.full, &options.limits))
+        Layout::Curve(along @ CurveLayout { curve: Curve::Hilbert, .. }) => {
+            pack::cluster(listed.candidates, &cube_columns(along), options.full, &options.limits)
         }
-        Layout::Along(_) => pack::z_order(listed.candidates),
+        Layout::Curve(_) => pack::z_order(listed.candidates),
     };
-    let rewriting = rewriting((&mut transaction, &snapshot), (layout, target), options, clock)?;
-    Ok(Plan::new((snapshot, base), rewriting, bins, (listed.total, listed.considered)))
+    let rewriting = rewriting(&mut transaction, &snapshot, layout, target, options, clock)?;
+    Ok(Plan::new(snapshot, base, rewriting, bins, listed.total, listed.considered))
 }
 
 /// How bins of a version are rewritten.
 pub(super) fn rewriting(
-    (transaction, snapshot): (&mut Transaction, &Snapshot),
-    (layout, target): (Layout, u64),
+    transaction: &mut Transaction,
+    snapshot: &Snapshot,
+    layout: Layout,
+    target: u64,
     options: &OptimizeOptions,
     clock: Clock,
 ) -> Result<Rewriting> {
     let mut spec = transaction.rearrange_spec()?;
-    if let Layout::Along(layout) = &layout {
+    if let Layout::Curve(layout) = &layout {
         // These columns need statistics, since files are skipped by them.
         spec.clustering = layout.physical.clone();
     }
@@ -285,7 +300,7 @@ fn expected(bin: &Bin, layout: &Layout, target: u64) -> u64 {
     if *layout == Layout::Compact { 1 } else { bin.expected(target) }
 }
 
-fn partitions(bins: &[Bin], layout: &Layout, (target, shape): (u64, &TableShape)) -> Vec<PartitionToOptimize> {
+fn partitions(bins: &[Bin], layout: &Layout, target: u64, shape: &TableShape) -> Vec<PartitionToOptimize> {
     let named = |(name, value): (&String, &Option<String>)| {
         let path = shape.mapping.logical_path(&shape.schema, std::slice::from_ref(name));
         (path.and_then(|path| path.into_iter().next()).unwrap_or_else(|| name.clone()), value.clone())
@@ -308,8 +323,8 @@ fn parameters(layout: &Layout, options: &OptimizeOptions, auto: bool) -> Map<Str
     let predicate: Vec<&str> = options.filter.as_deref().into_iter().collect();
     let (z_order, cluster) = match layout {
         Layout::Compact => (Vec::new(), Vec::new()),
-        Layout::Along(CurveLayout { curve: Curve::ZOrder, .. }) => (layout.columns(), Vec::new()),
-        Layout::Along(CurveLayout { curve: Curve::Hilbert, .. }) => (Vec::new(), layout.columns()),
+        Layout::Curve(CurveLayout { curve: Curve::ZOrder, .. }) => (layout.columns(), Vec::new()),
+        Layout::Curve(CurveLayout { curve: Curve::Hilbert, .. }) => (Vec::new(), layout.columns()),
     };
     let mut parameters = Map::from_iter([
         ("predicate".to_owned(), json!(json!(predicate).to_string())),

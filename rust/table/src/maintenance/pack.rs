@@ -91,7 +91,7 @@ pub(super) fn z_order(files: Vec<Candidate>) -> Vec<Bin> {
 }
 
 /// Bins of files to be clustered by columns, which are given in the form of the tag.
-pub(super) fn cluster(mut files: Vec<Candidate>, columns: &str, (full, limits): (bool, &Limits)) -> Vec<Bin> {
+pub(super) fn cluster(mut files: Vec<Candidate>, columns: &str, full: bool, limits: &Limits) -> Vec<Bin> {
     if !full {
         let mut cubes: BTreeMap<String, u64> = BTreeMap::new();
         for file in &files {
@@ -208,7 +208,7 @@ mod tests {
         let limits = Limits { min_cube_bytes: 100, max_cube_bytes: 150, ..Limits::default() };
         let clustered = |files: &[&Candidate], full| {
             let files = files.iter().map(|file| (*file).clone()).collect();
-            cluster(files, "[\"a\"]", (full, &limits))
+            cluster(files, "[\"a\"]", full, &limits)
         };
         let small = in_cube(file("small", 90, 1), "1", "[\"a\"]");
         let large = in_cube(file("large", 100, 1), "2", "[\"a\"]");

@@ -13,12 +13,11 @@ use super::layout::Layout;
 use super::optimize::{Plan, check, rewriting, target_file_size};
 use super::options::{OptimizeOptions, Optimized};
 use super::pack;
-use crate::after_commit::HandleState;
-use crate::committers::Committer;
 use crate::error::Result;
+use crate::post_commit::HandleState;
 use crate::scan::dropped_columns::{KnownColumns, may_have_dropped_columns};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
+use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
@@ -36,6 +35,8 @@ pub(crate) struct ReorgOptions {
     pub(crate) dropped_columns: bool,
     /// How many groups of files are rewritten at a time.
     pub(crate) max_tasks: Option<usize>,
+    /// Free text for the commit info.
+    pub(crate) user_metadata: Option<String>,
 }
 
 /// Result of a REORG, or of its dry run.
@@ -54,11 +55,13 @@ pub(crate) struct Reorganized {
 /// # Errors
 /// As [`reorganize`], except those of reading rows, of writing and of committing.
 pub(crate) async fn plan_reorganize(
-    from: (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &ReorgOptions,
-    (ids, clock): (&dyn Ids, Clock),
+    ids: &dyn Ids,
+    clock: Clock,
 ) -> Result<Reorganized> {
-    let (plan, found) = plan(from, options, (ids, clock)).await?;
+    let (plan, found) = plan(storage, latest, options, ids, clock).await?;
     Ok(Reorganized { files: plan.result, ..found })
 }
 
@@ -68,22 +71,32 @@ pub(crate) async fn plan_reorganize(
 /// # Errors
 /// As [`optimize`](super::optimize), and those of reading footers.
 pub(crate) async fn reorganize(
-    from: (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &ReorgOptions,
-    (ids, clock): (&dyn Ids, Clock),
-    (commit, committer, retry): (TransactionOptions, &dyn Committer, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    clock: Clock,
+    context: CommitContext<'_>,
 ) -> Result<Reorganized> {
-    let (plan, found) = plan(from, options, (ids, clock)).await?;
+    let (plan, found) = plan(storage, latest, options, ids, clock).await?;
     let parameters = [("predicate", json!("[]")), ("applyPurge", json!(true))];
     let parameters = parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    let commit = TransactionOptions { operation: OPERATION.to_owned(), parameters, ..commit };
-    Ok(Reorganized { files: plan.carry_out(commit, ids, (committer, retry)).await?, ..found })
+    let user_metadata = options.user_metadata.clone();
+    let commit_options = TransactionOptions {
+        operation: OPERATION.to_owned(),
+        parameters,
+        user_metadata,
+        ..TransactionOptions::default()
+    };
+    Ok(Reorganized { files: plan.rewrite_and_commit(commit_options, ids, context).await?, ..found })
 }
 
 async fn plan(
-    (storage, latest): (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &ReorgOptions,
-    (ids, clock): (&dyn Ids, Clock),
+    ids: &dyn Ids,
+    clock: Clock,
 ) -> Result<(Plan, Reorganized)> {
     let dropped_columns = options.dropped_columns;
     let options = &OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() };
@@ -91,9 +104,9 @@ async fn plan(
     let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
     let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
-    let base = HandleState::of(&snapshot).await?;
+    let base = HandleState::load(&snapshot).await?;
     let target = target_file_size(options, &snapshot)?;
-    let rewriting = rewriting((&mut transaction, &snapshot), (Layout::Compact, target), options, clock)?;
+    let rewriting = rewriting(&mut transaction, &snapshot, Layout::Compact, target, options, clock)?;
     let looks_inside = dropped_columns && may_have_dropped_columns(&snapshot);
     let has_vector = |file: &Candidate| file.add.deletion_vector.is_some();
     let listed = list(&snapshot, None, |file| looks_inside || has_vector(file)).await?;
@@ -103,7 +116,7 @@ async fn plan(
         files.extend(with_dropped_columns(&snapshot, others).await?);
     }
     let with_dropped_columns = (files.len() as u64).saturating_sub(with_vectors);
-    let plan = Plan::new((snapshot, base), rewriting, pack::all(files, target), (listed.total, listed.considered));
+    let plan = Plan::new(snapshot, base, rewriting, pack::all(files, target), listed.total, listed.considered);
     Ok((plan, Reorganized { with_vectors, with_dropped_columns, ..Reorganized::default() }))
 }
 

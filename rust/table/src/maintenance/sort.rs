@@ -32,16 +32,16 @@ use crate::write::pieces::{memory, overhead};
 const BATCH_ROWS: usize = 32 * 1024;
 
 /// How many batches are made ahead of the reader.
-const AHEAD: usize = 2;
+const BATCHES_AHEAD: usize = 2;
 
 /// The most buckets of all streams that are sorted at a time. Each is an open file.
 const MAX_BUCKETS: usize = 256;
 
 /// Bytes of rows that are collected before they are written to a temporary file.
-const WORTH_WRITING: usize = 64 * 1024;
+const MIN_WRITE_BYTES: usize = 64 * 1024;
 
-/// How many buckets a bucket that is too large is divided into.
-const DIVIDED_INTO: u64 = 16;
+/// A bucket that is too large is divided into at least this many.
+const MIN_BUCKETS: u64 = 16;
 
 /// The column of a temporary file with the positions of rows.
 const PLACE: &str = "";
@@ -55,11 +55,11 @@ struct Piece {
 /// The rows of one range of the curve.
 enum Bucket {
     InMemory(Vec<Piece>),
-    Spilled(Spilled),
+    Spilled(SpilledBucket),
 }
 
 /// Rows in a temporary file, which is deleted when this is dropped.
-struct Spilled {
+struct SpilledBucket {
     file: File,
     schema: SchemaRef,
     bytes: usize,
@@ -72,14 +72,15 @@ struct Spilled {
 ///
 /// # Errors
 /// Those of reading the rows, and of temporary files.
-pub(super) async fn in_order(
+pub(super) async fn sort_by_curve(
     rows: impl Stream<Item = Result<RecordBatch>> + Send,
     ranges: Arc<Ranges>,
-    (total_rows, bytes): (u64, usize),
+    total_rows: u64,
+    bytes: usize,
     tasks: usize,
 ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send> {
     let at_once = (worker_count() / tasks.max(1)).max(1);
-    let most_buckets = (MAX_BUCKETS / tasks.max(1)).max(DIVIDED_INTO as usize);
+    let most_buckets = (MAX_BUCKETS / tasks.max(1)).max(MIN_BUCKETS as usize);
     let placed = |batch: Result<RecordBatch>| {
         let ranges = ranges.clone();
         async move {
@@ -101,7 +102,7 @@ pub(super) async fn in_order(
         let mut to = match spilling.take() {
             Some(spilling) => spilling,
             None => {
-                Spilling::new(ranges.cuts(bucket_count(held, held_rows, (total_rows, bytes)).min(most_buckets)), bytes)
+                Spilling::new(ranges.cuts(bucket_count(held, held_rows, total_rows, bytes).min(most_buckets)), bytes)
             }
         };
         spilling = Some(
@@ -112,22 +113,25 @@ pub(super) async fn in_order(
             .await?,
         );
     }
-    let (sender, receiver) = mpsc::channel(AHEAD);
+    let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let (ended, emitting) = oneshot::channel::<Result<()>>();
     let emit_all = move || {
         let buckets = match spilling {
             None => Ok(vec![Bucket::InMemory(gathered)]),
             Some(spilling) => spilling.finish(),
         };
-        let mut emit =
-            |batch| sender.blocking_send(batch).map_err(|_| Error::internal("the rows are not read to the end"));
+        let mut emit = |batch| {
+            sender
+                .blocking_send(batch)
+                .map_err(|_| Error::internal("the reader of the sorted rows stopped before their end"))
+        };
         buckets?.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
     };
     // Not a thread of the runtime: it waits for the writer, which needs those threads.
     let thread = thread::Builder::new().name("deltic-sort".to_owned());
     thread
         .spawn(move || drop(ended.send(emit_all())))
-        .map_err(|e| Error::storage(true, "no thread that sorts rows can be started").caused_by(e))?;
+        .map_err(|e| Error::storage(true, "the sort thread cannot be started").caused_by(e))?;
     // At the end of the rows the result of the thread is checked, so that a failure is not taken for the end.
     Ok(stream::try_unfold((receiver, emitting), |(mut receiver, emitting)| async move {
         if let Some(batch) = receiver.recv().await {
@@ -139,7 +143,7 @@ pub(super) async fn in_order(
 }
 
 /// How many buckets to make so that each fits into memory: twice as many as would fit exactly.
-fn bucket_count(held: usize, held_rows: usize, (total_rows, bytes): (u64, usize)) -> usize {
+fn bucket_count(held: usize, held_rows: usize, total_rows: u64, bytes: usize) -> usize {
     let all = (held as u128) * u128::from(total_rows) / (held_rows.max(1) as u128);
     usize::try_from(all * 2 / (bytes.max(1) as u128)).unwrap_or(MAX_BUCKETS).clamp(2, MAX_BUCKETS)
 }
@@ -225,7 +229,7 @@ impl Spill {
         let batch = RecordBatch::try_new(self.stored.clone(), columns)?;
         self.waiting_bytes = self.waiting_bytes.saturating_add(memory(&batch));
         self.waiting.push(batch);
-        let worth_writing = WORTH_WRITING.max(overhead(self.stored.fields().len()).saturating_mul(8));
+        let worth_writing = MIN_WRITE_BYTES.max(overhead(self.stored.fields().len()).saturating_mul(8));
         if self.waiting_bytes >= worth_writing.min(most_waiting) { self.write() } else { Ok(()) }
     }
 
@@ -240,17 +244,17 @@ impl Spill {
         self.writer.write(&batch).map_err(no_space)
     }
 
-    fn finish(mut self) -> Result<Spilled> {
+    fn finish(mut self) -> Result<SpilledBucket> {
         self.write()?;
         let mut file = self.writer.into_inner().map_err(no_space)?;
         file.flush().map_err(no_space)?;
         let mut file = file.into_inner().map_err(|e| no_space(e.into_error()))?;
         file.rewind().map_err(no_space)?;
-        Ok(Spilled { file, schema: self.schema, bytes: self.bytes, positions: self.positions })
+        Ok(SpilledBucket { file, schema: self.schema, bytes: self.bytes, positions: self.positions })
     }
 }
 
-impl Spilled {
+impl SpilledBucket {
     /// Its rows, in the order in which they were added.
     fn pieces(self) -> Result<impl Iterator<Item = Result<Piece>>> {
         let schema = self.schema;
@@ -280,8 +284,8 @@ impl Bucket {
             let pieces = spilled.pieces()?.collect::<Result<Vec<_>>>()?;
             return emit_sorted(&pieces, emit);
         }
-        let width = (greatest - least) / DIVIDED_INTO;
-        let cuts = (1..DIVIDED_INTO).filter_map(|bucket| least.checked_add(width.max(1).checked_mul(bucket)?));
+        let width = (greatest - least) / MIN_BUCKETS;
+        let cuts = (1..MIN_BUCKETS).filter_map(|bucket| least.checked_add(width.max(1).checked_mul(bucket)?));
         let mut spilling = Spilling::new(cuts.filter(|cut| *cut <= greatest).collect(), bytes);
         spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
         spilling.finish()?.into_iter().try_for_each(|bucket| bucket.emit(bytes, emit))

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
-use crate::transaction::{CommitSeries, RetryPolicy};
+use crate::transaction::{CommitContext, CommitSeries, RetryPolicy};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -89,7 +89,7 @@ pub async fn plan_purge(
     (ids, clock): (&dyn Ids, Clock),
 ) -> Result<Purged> {
     let planned = async {
-        let planned = plan_reorganize((storage, latest.clone()), &reorg_options(options), (ids, clock)).await?;
+        let planned = plan_reorganize(storage, latest.clone(), &reorg_options(options), ids, clock).await?;
         let mut purged = Purged::of(planned);
         if let Some(filter) = &options.filter {
             let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
@@ -130,10 +130,8 @@ pub async fn purge(
                 Some((filter, delete(transaction, (filter, &mut finder), clock, (committer, retry)).await?))
             }
         };
-        let history =
-            TransactionOptions { user_metadata: options.user_metadata.clone(), ..TransactionOptions::default() };
-        let done =
-            reorganize((storage, latest), &reorg_options(options), (ids, clock), (history, committer, retry)).await?;
+        let context = CommitContext { committer, retry };
+        let done = reorganize(storage, latest, &reorg_options(options), ids, clock, context).await?;
         let mut purged = Purged::of(done);
         if let Some((filter, (rows, version))) = deleted {
             purged.versions.splice(0..0, version);
@@ -143,7 +141,7 @@ pub async fn purge(
         }
         Ok(purged)
     };
-    purged.await.map_err(|e: Error| commits.explain(e).in_table(storage.location()))
+    purged.await.map_err(|e: Error| commits.name_committed_versions(e).in_table(storage.location()))
 }
 
 /// Deletes the rows that match, without deletion vectors. Returns their number and the version.
@@ -179,7 +177,8 @@ fn delete_options(filter: &str, options: &PurgeOptions) -> TransactionOptions {
 }
 
 fn reorg_options(options: &PurgeOptions) -> ReorgOptions {
-    ReorgOptions { dropped_columns: true, max_tasks: options.max_tasks }
+    let user_metadata = options.user_metadata.clone();
+    ReorgOptions { dropped_columns: true, max_tasks: options.max_tasks, user_metadata }
 }
 
 impl Purged {

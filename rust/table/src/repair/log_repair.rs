@@ -16,12 +16,12 @@ use deltic_protocol::log::segment::{Checkpoint, LogFile, Segment, checkpoints};
 use futures::stream::TryStreamExt;
 
 use super::steps::{CHECKPOINTS, RepairStep, Repaired};
-use crate::after_commit::rebuild_checksum;
 use crate::check::{Finding, FindingKind, identity, log_findings, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::checkpoint_writer::of_snapshot;
 use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_file_path};
+use crate::post_commit::rebuild_checksum;
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
 

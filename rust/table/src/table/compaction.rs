@@ -24,9 +24,10 @@ use crate::committers::{Committer, for_table};
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{self, AutoCompacted, MIN_FILES};
+use crate::post_commit::PostCommitStep;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{Ids, Outcome};
+use crate::transaction::{CommitContext, RetryPolicy};
 use crate::write::writer::Clock;
 
 impl Table {
@@ -34,10 +35,11 @@ impl Table {
     pub(super) async fn compact_after(
         &self,
         outcome: &mut Outcome,
-        (ids, clock): (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) {
-        let compacting: BoxFuture<'_, Result<()>> = self.try_compact_after(outcome, (ids, clock), retry).boxed();
+        let compacting: BoxFuture<'_, Result<()>> = self.try_compact_after(outcome, ids, clock, retry).boxed();
         let compacted = AssertUnwindSafe(compacting).catch_unwind().await;
         let compacted = compacted.unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -51,34 +53,35 @@ impl Table {
         } else {
             log::warn!(target: TARGET, "small files were not compacted after version {version} of {place}: {error}");
         }
-        outcome.after.failed.push(("compactionError", error));
+        outcome.post_commit.failed.push((PostCommitStep::Compaction, error));
     }
 
     async fn try_compact_after(
         &self,
         outcome: &mut Outcome,
-        to: (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<()> {
         let committed = &outcome.committed;
         let (version, added) = (committed.version, committed.num_added);
-        let is_asked_for = added > 0 && !committed.is_re_add && !retry.is_cancelled();
-        if !is_asked_for || !Properties::of(&committed.state.metadata).auto_compact()? {
+        let may_be_due = added > 0 && !committed.is_re_add && !retry.is_cancelled();
+        if !may_be_due || !Properties::of(&committed.state.metadata).auto_compact()? {
             return Ok(());
         }
-        let live = outcome.after.base.checksum.as_ref().map(|checksum| checksum.num_files);
+        let live = outcome.post_commit.base.checksum.as_ref().map(|checksum| checksum.num_files);
         if live.and_then(|live| usize::try_from(live).ok()).is_some_and(|live| live < MIN_FILES) {
             return Ok(());
         }
         let added = added_to(committed)?;
-        if !self.with(|known| known.spare.is_due_after(version, &added)) {
+        if !self.locked(|cached| cached.compaction_budget.is_due_after(version, &added)) {
             return Ok(());
         }
         let table = (self.storage.location().to_owned(), committed.state.metadata.id.clone());
         let Some(mut reservation) = Reservation::take(table) else { return Ok(()) };
         // Stays set unless the compaction succeeds.
         reservation.has_failed = true;
-        let compacted = self.compact(outcome, added.into_keys().collect(), to, retry).await;
+        let compacted = self.compact(outcome, added.into_keys().collect(), ids, clock, retry).await;
         reservation.has_failed = compacted.is_err() && !retry.is_cancelled();
         compacted
     }
@@ -88,7 +91,8 @@ impl Table {
         &self,
         outcome: &mut Outcome,
         touched: BTreeSet<PartitionValues>,
-        to: (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<()> {
         let committer = for_table(&self.storage);
@@ -98,19 +102,20 @@ impl Table {
         {
             return Ok(());
         }
-        match maintenance::auto_compact((&snapshot, &touched), to, (committer.as_ref(), retry)).await? {
+        let context = CommitContext { committer: committer.as_ref(), retry };
+        match maintenance::auto_compact(&snapshot, &touched, ids, clock, context).await? {
             AutoCompacted::Spare(files) => {
-                self.with(|known| known.spare.set(snapshot.version(), files));
+                self.locked(|cached| cached.compaction_budget.set(snapshot.version(), files));
                 Ok(())
             }
             AutoCompacted::Done(done, failed) => {
                 if let Some(last) = done.versions.last() {
-                    outcome.after.compaction = Some(*last);
-                    self.forget();
+                    outcome.post_commit.compaction = Some(*last);
+                    self.invalidate();
                 } else if done.files_lost > 0 {
                     let (lost, place) = (done.files_lost, self.storage.location());
-                    log::info!(target: TARGET, "{lost} small files of {place} were not compacted: another writer has \
-                                                changed them");
+                    let message = "were not compacted: another writer has changed them";
+                    log::info!(target: TARGET, "{lost} small files of {place} {message}");
                 }
                 failed.map_or(Ok(()), |error| Err(error.in_table(self.storage.location())))
             }

@@ -15,8 +15,8 @@ use deltic_protocol::action::PartitionValues;
 /// How long there is no compaction after a failure, since the next one would probably fail too.
 const AFTER_FAILURE: Duration = Duration::from_secs(600);
 
-/// The most partitions that are remembered.
-const MOST_PARTITIONS: usize = 10_000;
+/// The maximum number of partitions that are kept.
+const MAX_PARTITIONS: usize = 10_000;
 
 /// The compactions in this process, by location and id of the table.
 static TABLES: Mutex<BTreeMap<(String, String), Compacting>> = Mutex::new(BTreeMap::new());
@@ -67,12 +67,12 @@ impl Drop for Reservation {
 
 /// A version, and how many files may be added to each of its partitions before its small files are counted again.
 #[derive(Debug, Default)]
-pub(super) struct Spare {
+pub(super) struct CompactionBudget {
     version: u64,
     files: BTreeMap<PartitionValues, usize>,
 }
 
-impl Spare {
+impl CompactionBudget {
     /// Whether one of the partitions may have many small files after a commit that added so many.
     pub(super) fn is_due_after(&mut self, version: u64, added: &BTreeMap<PartitionValues, usize>) -> bool {
         if self.version.checked_add(1) != Some(version) {
@@ -82,7 +82,7 @@ impl Spare {
         self.version = version;
         let mut is_due = false;
         for (partition, added) in added {
-            let left = self.files.get(partition).and_then(|spare| spare.checked_sub(*added)).filter(|left| *left > 0);
+            let left = self.files.get(partition).and_then(|budget| budget.checked_sub(*added)).filter(|left| *left > 0);
             match left {
                 Some(left) => drop(self.files.insert(partition.clone(), left)),
                 None => {
@@ -96,7 +96,7 @@ impl Spare {
 
     /// Sets how many files may be added to the partitions that were counted.
     pub(super) fn set(&mut self, version: u64, counted: BTreeMap<PartitionValues, usize>) {
-        if self.version != version || self.files.len().saturating_add(counted.len()) > MOST_PARTITIONS {
+        if self.version != version || self.files.len().saturating_add(counted.len()) > MAX_PARTITIONS {
             self.files.clear();
         }
         self.version = version;
@@ -113,16 +113,16 @@ mod tests {
         let of = |name: &str, files| -> BTreeMap<PartitionValues, usize> {
             [([("p".to_owned(), Some(name.to_owned()))].into(), files)].into()
         };
-        let mut spare = Spare::default();
-        assert!(spare.is_due_after(1, &of("a", 1)), "nothing was counted");
-        spare.set(1, of("a", 3));
-        assert!(!spare.is_due_after(2, &of("a", 1)));
-        assert!(spare.is_due_after(3, &of("b", 1)));
-        spare.set(3, of("b", 9));
-        assert!(!spare.is_due_after(4, &of("a", 1)), "what another partition has is still known");
-        assert!(spare.is_due_after(5, &of("a", 1)));
-        assert!(!spare.is_due_after(6, &of("b", 1)));
-        assert!(spare.is_due_after(8, &of("b", 1)), "another writer came between");
+        let mut budget = CompactionBudget::default();
+        assert!(budget.is_due_after(1, &of("a", 1)), "nothing was counted");
+        budget.set(1, of("a", 3));
+        assert!(!budget.is_due_after(2, &of("a", 1)));
+        assert!(budget.is_due_after(3, &of("b", 1)));
+        budget.set(3, of("b", 9));
+        assert!(!budget.is_due_after(4, &of("a", 1)), "what another partition has is still known");
+        assert!(budget.is_due_after(5, &of("a", 1)));
+        assert!(!budget.is_due_after(6, &of("b", 1)));
+        assert!(budget.is_due_after(8, &of("b", 1)), "another writer came between");
     }
 
     #[test]

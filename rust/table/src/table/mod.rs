@@ -1,6 +1,6 @@
 //! A handle of a table: its location, the newest version that was opened, and the state after its last commit.
 //!
-//! What the handle knows saves the next operation requests to the store. It is forgotten when a transaction fails, when the
+//! This cached state saves the next operation requests to the store. It is invalidated when a transaction fails, when the
 //! newest version turns out to be another, and after a minute.
 //!
 //! PROTOCOL.md: "Delta Table Specification".
@@ -14,9 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arrow_schema::Schema;
 use deltic_protocol::commit::Conflict;
+use serde_json::{Map, Value};
 
-use crate::after_commit::{self, HandleState};
 use crate::backfill::{self, Enabled};
+use crate::checkpoint_writer;
+use crate::cleanup;
 use crate::committers::{Committer, for_table, for_table_after};
 use crate::convert::{self, ConvertOptions, Converted};
 use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
@@ -25,14 +27,15 @@ use crate::error::{Error, Kind, Result};
 use crate::history;
 use crate::log::LogSource;
 use crate::maintenance::{self, OptimizeOptions, Optimized, VacuumOptions, Vacuumed};
+use crate::post_commit::{self, HandleState};
 use crate::purge::{self, PurgeOptions, Purged};
 use crate::repair::{self, Repaired};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{
     CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd, TransactionHeader,
     TransactionOptions, WriteOptions,
 };
+use crate::transaction::{CommitContext, RetryPolicy};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -40,12 +43,12 @@ use deltic_store::Storage;
 /// commit shows that it is outdated.
 const FRESH_MS: i64 = 60_000;
 
-/// A handle of a table. Making one needs no I/O; clones share what is known.
+/// A handle of a table. Making one needs no I/O; clones share the cached state.
 #[derive(Clone)]
 pub struct Table {
     storage: Storage,
     settings: Arc<Settings>,
-    known: Arc<Mutex<Handle>>,
+    cached: Arc<Mutex<CachedState>>,
 }
 
 /// How it was opened.
@@ -56,15 +59,15 @@ struct Settings {
     cache_bytes: Option<usize>,
 }
 
-/// What is known of the table.
+/// What a handle keeps of its table.
 #[derive(Debug, Default)]
-struct Handle {
+struct CachedState {
     /// The newest version that was opened; it is refreshed rather than opened again.
     latest: Option<Snapshot>,
     /// The state after the last commit, and its time.
     state: Option<(HandleState, i64)>,
     /// How many files may be added before small files are counted again.
-    spare: due::Spare,
+    compaction_budget: due::CompactionBudget,
 }
 
 /// Which version of a table.
@@ -92,7 +95,7 @@ impl Table {
         let (location, options) = Storage::split_secrets(uri, storage_options.unwrap_or_default())?;
         let storage = Storage::open(&location, &options)?;
         let storage_options = (is_given || !options.is_empty()).then_some(options);
-        Ok(Self { storage, settings: Arc::new(Settings { storage_options, cache_bytes }), known: Arc::default() })
+        Ok(Self { storage, settings: Arc::new(Settings { storage_options, cache_bytes }), cached: Arc::default() })
     }
 
     /// Its storage.
@@ -127,7 +130,7 @@ impl Table {
     /// # Errors
     /// Those of [`Snapshot::open`].
     pub async fn snapshot(&self, at: At) -> Result<Snapshot> {
-        let latest = self.with(|known| known.latest.clone());
+        let latest = self.locked(|cached| cached.latest.clone());
         let opened = match (at, latest) {
             (At::Time(time), Some(latest)) => latest.at(history::version_at(&self.storage, time).await?).await?,
             (At::Time(time), None) => history::snapshot_at(&self.storage, time).await?,
@@ -140,26 +143,26 @@ impl Table {
             opened.limit_cache(bytes);
         }
         if at == At::Newest {
-            self.with(|known| {
-                known.latest = Some(opened.clone());
+            self.locked(|cached| {
+                cached.latest = Some(opened.clone());
                 // Other writers have committed since, or there is a new table.
-                known.state.take_if(|(state, _)| state.state.version != opened.version());
+                cached.state.take_if(|(state, _)| state.state.version != opened.version());
             });
         }
         Ok(opened)
     }
 
     /// Whether the next transaction can use the state after the last commit.
-    pub fn remembers(&self) -> bool {
-        self.with(|known| known.state.is_some())
+    pub fn has_cached_state(&self) -> bool {
+        self.locked(|cached| cached.state.is_some())
     }
 
-    /// Begins a transaction, with what the handle knows.
+    /// Begins a transaction on the cached state, if there is one.
     ///
     /// # Errors
     /// As [`Transaction::begin`].
     pub async fn begin(&self, options: TransactionOptions, ids: &dyn Ids, now_ms: i64) -> Result<Transaction> {
-        Transaction::begin(&self.storage, self.known(now_ms), options, ids).await
+        Transaction::begin(&self.storage, self.cached_state(now_ms), options, ids).await
     }
 
     /// Begins a write of rows, into a new table if there is none.
@@ -170,9 +173,10 @@ impl Table {
         &self,
         schema: &Schema,
         options: &WriteOptions,
-        (ids, now_ms): (&dyn Ids, i64),
+        ids: &dyn Ids,
+        now_ms: i64,
     ) -> Result<Transaction> {
-        Transaction::write(&self.storage, self.known(now_ms), schema, options, (ids, now_ms)).await
+        Transaction::write(&self.storage, self.cached_state(now_ms), schema, options, ids, now_ms).await
     }
 
     /// Continues a write that another process began.
@@ -190,17 +194,19 @@ impl Table {
     /// As [`Transaction::create`] and [`Table::commit`].
     pub async fn create(
         &self,
-        (definition, mode): (TableDefinition, CreateMode),
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+        definition: TableDefinition,
+        mode: CreateMode,
+        ids: &dyn Ids,
+        retry: &dyn RetryPolicy,
     ) -> Result<TransactionEnd> {
         loop {
             let now_ms = retry.now_ms();
-            let (known, table) = (self.known(now_ms), (definition.clone(), mode));
-            let transaction = Transaction::create(&self.storage, known, table, (ids, now_ms)).await?;
+            let cached = self.cached_state(now_ms);
+            let transaction = Transaction::create(&self.storage, cached, definition.clone(), mode, ids, now_ms).await?;
             let creates = transaction.creates();
             match (self.commit_alone(transaction, retry).await, mode) {
                 (Ok(ended), _) => return Ok(ended),
-                (Err(error), _) if !creates || !is_created_meanwhile(&error) => return Err(error),
+                (Err(error), _) if !creates || !was_created_by_another(&error) => return Err(error),
                 // The table exists now.
                 (Err(_), CreateMode::Ignore | CreateMode::CreateOrReplace) => {}
                 (Err(error), CreateMode::Error | CreateMode::Replace) => {
@@ -214,30 +220,26 @@ impl Table {
     ///
     /// # Errors
     /// As [`convert::convert`].
-    pub async fn convert(
-        &self,
-        options: ConvertOptions,
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
-    ) -> Result<Converted> {
-        self.forget();
-        let committer = for_table(&self.storage);
+    pub async fn convert(&self, options: ConvertOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Converted> {
+        let committer = self.committer();
         convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await
     }
 
     /// Commits a transaction on this table, and compacts small files afterwards, if the table's properties ask for that.
-    /// The state after the commit is remembered; if it fails, everything is forgotten.
+    /// The state after the commit is cached; if it fails, the cache is invalidated.
     ///
     /// # Errors
     /// As [`Transaction::commit`].
     pub async fn commit(
         &self,
         transaction: Transaction,
-        (ids, clock): (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<TransactionEnd> {
         let mut ended = self.commit_alone(transaction, retry).await?;
         if let TransactionEnd::Committed(outcome) = &mut ended {
-            Box::pin(self.compact_after(outcome, (ids, clock), retry)).await;
+            Box::pin(self.compact_after(outcome, ids, clock, retry)).await;
         }
         Ok(ended)
     }
@@ -247,18 +249,18 @@ impl Table {
         let ended = transaction.commit(committer.as_ref(), retry).await;
         match &ended {
             Ok(TransactionEnd::Committed(outcome)) => {
-                let state = (outcome.after.base.clone(), retry.now_ms());
-                self.with(|known| known.state = Some(state));
+                let state = (outcome.post_commit.base.clone(), retry.now_ms());
+                self.locked(|cached| cached.state = Some(state));
             }
             Ok(TransactionEnd::Replayed(_) | TransactionEnd::Nothing) => {}
-            Err(_) => self.forget(),
+            Err(_) => self.invalidate(),
         }
         ended
     }
 
-    /// Ends a transaction without a commit. What is known is forgotten, as it may be outdated.
+    /// Ends a transaction without a commit. The cached state is invalidated, since it may be outdated.
     pub async fn abandon(&self, transaction: Transaction) {
-        self.forget();
+        self.invalidate();
         transaction.abandon().await;
     }
 
@@ -266,9 +268,8 @@ impl Table {
     ///
     /// # Errors
     /// As [`backfill::enable_row_tracking`].
-    pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
-        self.forget();
-        backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
+    pub async fn enable_row_tracking(&self, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Enabled> {
+        backfill::enable_row_tracking(&self.storage, self.committer().as_ref(), (ids, retry)).await
     }
 
     /// Rewrites files in a better layout.
@@ -278,28 +279,33 @@ impl Table {
     pub async fn optimize(
         &self,
         options: &OptimizeOptions,
-        (ids, clock): (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<Optimized> {
-        self.forget();
-        let latest = self.with(|known| known.latest.clone());
-        let committer = for_table(&self.storage);
-        maintenance::optimize((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+        let (committer, latest) = self.start_operation();
+        let context = CommitContext { committer: committer.as_ref(), retry };
+        maintenance::optimize(&self.storage, latest, options, ids, clock, context).await
     }
 
-    /// The committer for an operation that commits by itself. What is known is forgotten.
+    /// The committer for an operation that commits by itself. The state after the last commit is no longer used.
     pub fn committer(&self) -> Arc<dyn Committer> {
-        self.forget();
+        self.invalidate();
         for_table(&self.storage)
+    }
+
+    /// The committer, and the newest version that was opened, for an operation that commits by itself.
+    fn start_operation(&self) -> (Arc<dyn Committer>, Option<Snapshot>) {
+        (self.committer(), self.locked(|cached| cached.latest.clone()))
     }
 
     /// What [`Table::optimize`] would do.
     ///
     /// # Errors
     /// As [`maintenance::plan_optimize`].
-    pub async fn plan_optimize(&self, options: &OptimizeOptions, (ids, clock): (&dyn Ids, Clock)) -> Result<Optimized> {
-        let latest = self.with(|known| known.latest.clone());
-        maintenance::plan_optimize((&self.storage, latest), options, (ids, clock)).await
+    pub async fn plan_optimize(&self, options: &OptimizeOptions, ids: &dyn Ids, clock: Clock) -> Result<Optimized> {
+        let latest = self.locked(|cached| cached.latest.clone());
+        maintenance::plan_optimize(&self.storage, latest, options, ids, clock).await
     }
 
     /// Removes deleted rows and dropped columns from live files, and deletes rows for good.
@@ -309,12 +315,11 @@ impl Table {
     pub async fn purge(
         &self,
         options: &PurgeOptions,
-        (ids, clock): (&dyn Ids, Clock),
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<Purged> {
-        self.forget();
-        let latest = self.with(|known| known.latest.clone());
-        let committer = for_table(&self.storage);
+        let (committer, latest) = self.start_operation();
         purge::purge((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
     }
 
@@ -322,8 +327,8 @@ impl Table {
     ///
     /// # Errors
     /// As [`purge::plan_purge`].
-    pub async fn plan_purge(&self, options: &PurgeOptions, (ids, clock): (&dyn Ids, Clock)) -> Result<Purged> {
-        let latest = self.with(|known| known.latest.clone());
+    pub async fn plan_purge(&self, options: &PurgeOptions, ids: &dyn Ids, clock: Clock) -> Result<Purged> {
+        let latest = self.locked(|cached| cached.latest.clone());
         purge::plan_purge((&self.storage, latest), options, (ids, clock)).await
     }
 
@@ -333,23 +338,25 @@ impl Table {
     /// As [`drop_feature::drop_feature`].
     pub async fn drop_feature(
         &self,
-        (name, truncates_history): (&str, bool),
-        (ids, clock): (&dyn Ids, Clock),
+        name: &str,
+        truncates_history: bool,
+        ids: &dyn Ids,
+        clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<Box<Outcome>> {
-        self.forget();
-        let committer = for_table(&self.storage);
-        let with = (committer.as_ref(), retry);
-        drop_feature::drop_feature(&self.storage, (name, truncates_history), (ids, clock), with).await
+        let committer = self.committer();
+        let context = CommitContext { committer: committer.as_ref(), retry };
+        drop_feature::drop_feature(&self.storage, name, truncates_history, ids, clock, context).await
     }
 
     /// Deletes files that no version within the retention needs.
     ///
     /// # Errors
     /// As [`maintenance::vacuum`].
-    pub async fn vacuum(&self, options: VacuumOptions, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
-        self.forget();
-        maintenance::vacuum(&self.storage, for_table(&self.storage).as_ref(), options, (ids, retry)).await
+    pub async fn vacuum(&self, options: VacuumOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Vacuumed> {
+        let committer = self.committer();
+        let context = CommitContext { committer: committer.as_ref(), retry };
+        maintenance::vacuum(&self.storage, options, ids, context).await
     }
 
     /// Makes the table equal to an older version.
@@ -358,12 +365,13 @@ impl Table {
     /// As [`copies::restore`].
     pub async fn restore(
         &self,
-        to: (&RestoreTo, RestoreOptions),
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+        to: &RestoreTo,
+        options: RestoreOptions,
+        ids: &dyn Ids,
+        retry: &dyn RetryPolicy,
     ) -> Result<Restored> {
-        self.forget();
-        let latest = self.with(|known| known.latest.clone());
-        copies::restore((&self.storage, latest), to, for_table(&self.storage).as_ref(), (ids, retry)).await
+        let (committer, latest) = self.start_operation();
+        copies::restore((&self.storage, latest), (to, options), committer.as_ref(), (ids, retry)).await
     }
 
     /// Makes the table at `target` equal to a version of this one.
@@ -372,14 +380,15 @@ impl Table {
     /// As [`copies::clone`].
     pub async fn clone_to(
         &self,
-        (target, at): (&Self, At),
+        target: &Self,
+        at: At,
         options: CloneOptions,
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+        ids: &dyn Ids,
+        retry: &dyn RetryPolicy,
     ) -> Result<TransactionEnd> {
-        target.forget();
+        let committer = target.committer();
         let names_version = !matches!(at, At::Newest);
         let source = self.snapshot(at).await?;
-        let committer = for_table(&target.storage);
         copies::clone((&source, names_version), (&target.storage, committer.as_ref()), options, (ids, retry)).await
     }
 
@@ -387,39 +396,71 @@ impl Table {
     ///
     /// # Errors
     /// As [`repair::repair`].
-    pub async fn repair(&self, dry_run: bool, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Repaired> {
-        self.forget();
-        repair::repair(&self.storage, dry_run, ids, (for_table(&self.storage).as_ref(), retry)).await
+    pub async fn repair(&self, dry_run: bool, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Repaired> {
+        repair::repair(&self.storage, dry_run, ids, (self.committer().as_ref(), retry)).await
+    }
+
+    /// The newest commits, at most `limit`.
+    ///
+    /// # Errors
+    /// As [`history::history`].
+    pub async fn history(&self, limit: Option<usize>) -> Result<Vec<Map<String, Value>>> {
+        history::history(&self.storage, limit).await
+    }
+
+    /// Writes a checkpoint of the newest version. Returns that version.
+    ///
+    /// # Errors
+    /// As [`checkpoint_writer::checkpoint`].
+    pub async fn checkpoint(&self, now_ms: i64) -> Result<u64> {
+        checkpoint_writer::checkpoint(&self.storage, now_ms).await
+    }
+
+    /// Deletes log files that have expired. Returns how many.
+    ///
+    /// # Errors
+    /// As [`cleanup::clean_log`].
+    pub async fn clean_log(&self, now_ms: i64) -> Result<u64> {
+        cleanup::clean_log(&self.storage, now_ms).await
+    }
+
+    /// Writes a log compaction of the commits from `start` to `end`. Returns the name of its file.
+    ///
+    /// # Errors
+    /// As [`crate::compaction::compact_log`].
+    pub async fn compact_log(&self, start: Option<u64>, end: Option<u64>) -> Result<String> {
+        crate::compaction::compact_log(&self.storage, start, end).await
     }
 
     /// Writes the checksum of the newest version, unless it has one. Returns that version.
     ///
     /// # Errors
-    /// As [`after_commit::write_checksum`].
+    /// As [`post_commit::write_checksum`].
     pub async fn write_checksum(&self) -> Result<u64> {
-        after_commit::write_checksum(&Snapshot::open(&self.storage, None).await?).await
+        post_commit::write_checksum(&Snapshot::open(&self.storage, None).await?).await
     }
 
-    fn forget(&self) {
-        self.with(|known| known.state = None);
+    /// The state after the last commit is no longer used, since it may be outdated.
+    fn invalidate(&self) {
+        self.locked(|cached| cached.state = None);
     }
 
-    /// What a transaction that begins now may use.
-    fn known(&self, now_ms: i64) -> HandleCache {
-        self.with(|known| {
+    /// What a transaction that starts now may use.
+    fn cached_state(&self, now_ms: i64) -> HandleCache {
+        self.locked(|cached| {
             let is_fresh = |since: i64| (0..FRESH_MS).contains(&now_ms.saturating_sub(since));
-            let state = known.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
-            HandleCache { state, latest: known.latest.clone(), now_ms: Some(now_ms) }
+            let state = cached.state.as_ref().filter(|(_, since)| is_fresh(*since)).map(|(state, _)| state.clone());
+            HandleCache { state, latest: cached.latest.clone(), now_ms: Some(now_ms) }
         })
     }
 
-    fn with<T>(&self, look: impl FnOnce(&mut Handle) -> T) -> T {
-        look(&mut self.known.lock().unwrap_or_else(PoisonError::into_inner))
+    fn locked<T>(&self, look: impl FnOnce(&mut CachedState) -> T) -> T {
+        look(&mut self.cached.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
 /// Whether a commit failed to create a table because it exists already.
-fn is_created_meanwhile(error: &Error) -> bool {
+fn was_created_by_another(error: &Error) -> bool {
     matches!(error.kind(), Kind::Conflict(Conflict::ProtocolChanged))
 }
 

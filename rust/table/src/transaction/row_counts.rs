@@ -44,9 +44,9 @@ pub(crate) struct StepCounts {
 impl RowCounts {
     /// Counts a step.
     pub(crate) fn add(&mut self, step: StepCounts) {
-        let [begun, found, ended] = step.times_ms;
-        self.begun_ms = self.begun_ms.or(Some(begun));
-        self.scan_ms += found - begun;
+        let [started, found, ended] = step.times_ms;
+        self.begun_ms = self.begun_ms.or(Some(started));
+        self.scan_ms += found - started;
         self.rewrite_ms += ended - found;
         self.copied_rows += step.copied_rows;
         self.removed_bytes += step.removed.0;

@@ -43,7 +43,7 @@ async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
     let rows = parse_schema(metadata["metaData"]["schemaString"].as_str().unwrap()).unwrap();
     let options = WriteOptions { mode, partition_overwrite: PartitionOverwrite::Dynamic, ..WriteOptions::default() };
     let now = World.now_ms();
-    Transaction::write(&sample.storage, HandleCache::default(), &to_arrow_schema(&rows), &options, (&World, now)).await
+    Transaction::write(&sample.storage, HandleCache::default(), &to_arrow_schema(&rows), &options, &World, now).await
 }
 
 fn file(path: &str, key: Key<'_>) -> DataFile {

@@ -47,7 +47,7 @@ async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Commi
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
     transaction.append(vec![file(path)]);
     let outcome = commit(transaction).await?.unwrap();
-    assert!(outcome.after.failed.is_empty(), "{:?}", outcome.after.failed);
+    assert!(outcome.post_commit.failed.is_empty(), "{:?}", outcome.post_commit.failed);
     Ok(outcome.committed)
 }
 
@@ -249,10 +249,11 @@ impl Committer for RecreatedBeforePut<'_> {
 
     fn is_same_table<'a>(
         &'a self,
-        base: (&'a TableState, CommitFile),
+        base: &'a TableState,
+        file: CommitFile,
         versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
-        self.0.is_same_table(base, versions)
+        self.0.is_same_table(base, file, versions)
     }
 }
 
@@ -290,7 +291,7 @@ async fn object_stores_are_checked_alike() {
         let before = storage.counts();
         let mut transaction = begin(base).await.unwrap();
         transaction.append(vec![file(name)]);
-        base = Some(commit(transaction).await.unwrap().unwrap().after.base);
+        base = Some(commit(transaction).await.unwrap().unwrap().post_commit.base);
         assert_eq!(storage.counts().since(&before).heads, 2);
     }
     for file in storage.list_from("_delta_log", "").await.unwrap() {

@@ -76,7 +76,7 @@ async fn plan_of(
 ) -> Result<Transaction> {
     let (rows, world) = (to_arrow_schema(rows), World::default());
     let options = WriteOptions { mode, partition_by: by.map(names), ..options };
-    Transaction::write(&sample.storage, HandleCache::default(), &rows, &options, (&world, world.now_ms())).await
+    Transaction::write(&sample.storage, HandleCache::default(), &rows, &options, &world, world.now_ms()).await
 }
 
 async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
@@ -518,9 +518,9 @@ async fn files_of_other_processes_are_neither_read_nor_removed() {
     write(&sample, Mode::Append, &["a"]).await.unwrap();
     let mut planned = plan(&sample, Mode::Append).await.unwrap();
     planned.append_each(std::iter::once(Ok(file("b")))).unwrap();
-    invalid(&planned.scan(None, None).await.unwrap_err(), "read rows before that");
-    invalid(&planned.remove_where("x > 1", 1).await.unwrap_err(), "remove files before that");
-    invalid(&planned.remove_paths(&names(&["a"]), 1).await.unwrap_err(), "remove files before that");
+    invalid(&planned.scan(None, None).await.unwrap_err(), "read rows before adding them");
+    invalid(&planned.remove_where("x > 1", 1).await.unwrap_err(), "remove files before adding them");
+    invalid(&planned.remove_paths(&names(&["a"]), 1).await.unwrap_err(), "remove files before adding them");
 }
 
 #[tokio::test]
@@ -550,8 +550,8 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
     };
     let world = World::default();
     let now_ms = world.now_ms();
-    let table = (definition, CreateMode::Error);
-    let created = Transaction::create(&sample.storage, HandleCache::default(), table, (&world, now_ms)).await?;
+    let (cache, mode) = (HandleCache::default(), CreateMode::Error);
+    let created = Transaction::create(&sample.storage, cache, definition, mode, &world, now_ms).await?;
     Ok(finish(created, sample, &[]).await?.version)
 }
 

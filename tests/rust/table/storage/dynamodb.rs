@@ -1,6 +1,6 @@
 //! Commits through DynamoDB: races, and completing the commit of a crashed writer.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
@@ -9,10 +9,15 @@ use deltic_store::{Put, Storage};
 use deltic_table::committers::{DynamoDbCommitter, for_table};
 use deltic_table::error::{Kind, Result};
 use deltic_table::log::{LogSource, log_file_path};
+use deltic_table::maintenance::{DistributedVacuum, SweepTask, VacuumOptions};
+use deltic_table::transaction::builder::Ids;
+use deltic_table::transaction::{CommitContext, RetryPolicy};
+use serde_json::json;
 
 use super::bucket::Bucket;
 use super::lock_table::{Fault, LockTable};
 use super::{google, is_storage};
+use crate::sample::{lines, metadata, protocol};
 
 const TABLE: &str = "s3a://bucket/a table";
 
@@ -60,9 +65,9 @@ impl Stores {
     }
 
     /// The state that a writer leaves that crashed right after it claimed `version`.
-    async fn claimed(&self, version: u64, text: &'static str) {
+    async fn claimed(&self, version: u64, text: impl Into<Bytes>) {
         let temp = format!(".tmp/{}.0d1f", name(version));
-        self.storage.put(&format!("_delta_log/{temp}"), Bytes::from_static(text.as_bytes())).await.unwrap();
+        self.storage.put(&format!("_delta_log/{temp}"), text.into()).await.unwrap();
         self.locks.insert(TABLE, &name(version), &temp, false, None);
     }
 
@@ -308,4 +313,48 @@ async fn probes_are_retried() {
     assert!(matches!(storage.put_if_absent(&path(0), Bytes::new()).await, Ok(Put::Created)));
     assert_eq!((bucket.requests("PUT", "probe"), bucket.requests("PUT", &path(0))), (4, 1));
     assert_eq!(bucket.keys(), [format!("t/{}", path(0))]);
+}
+
+/// Unique ids, a clock some years after the files of the bucket, and no second attempt.
+struct Later;
+
+impl Ids for Later {
+    fn unique(&self) -> String {
+        uuid::Uuid::new_v4().to_string()
+    }
+}
+
+impl RetryPolicy for Later {
+    fn now_ms(&self) -> i64 {
+        1_900_000_000_000
+    }
+
+    fn back_off(&self, _attempts: u32) -> Option<Duration> {
+        None
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_vacuum_task_finds_a_start_commit_that_is_only_claimed() {
+    let stores = stores();
+    let created = lines(&[protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
+    let committer = stores.committer();
+    assert!(matches!(committer.put_if_absent(&name(0), Bytes::from(created)).await, Ok(Put::Created)));
+    stores.storage.put("unreferenced", Bytes::from_static(b"rows")).await.unwrap();
+    let options = VacuumOptions { retention_ms: Some(0), force: true, ..VacuumOptions::default() };
+    let context = CommitContext { committer: &committer, retry: &Later };
+    let mut vacuum = DistributedVacuum::begin(&stores.storage, options, &Later, context).await.unwrap();
+    // The copy to the name of the commit has failed.
+    let start = stores.read(1).await.unwrap();
+    stores.storage.delete(&path(1)).await.unwrap();
+    stores.claimed(1, start).await;
+
+    loop {
+        let tasks = vacuum.next_tasks(1).await.unwrap();
+        let [task] = &tasks[..] else { break };
+        let result = SweepTask::from_bytes(task).unwrap().carry_out(stores.storage.clone()).await.unwrap();
+        vacuum.take(&[result]).unwrap();
+    }
+    assert_eq!(vacuum.end(&Later, context).await.unwrap().files_deleted, 1);
+    assert!(stores.is_complete(1));
 }

@@ -114,7 +114,7 @@ impl Transaction {
         limits: TaskLimits,
         (ids, clock): (&dyn Ids, Clock),
     ) -> Result<Option<DistributedRowChange>> {
-        if self.replayed().is_some() {
+        if self.already_committed_version().is_some() {
             return Ok(None);
         }
         let planned = Box::pin(self.plan_all(row_change, filter, limits, (ids, clock))).await;

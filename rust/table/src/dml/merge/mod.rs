@@ -83,7 +83,7 @@ impl Transaction {
         request: MergeRequest,
         (ids, clock): (&dyn Ids, Clock),
     ) -> Result<MergeCounts> {
-        if self.replayed().is_some() {
+        if self.already_committed_version().is_some() {
             return Ok(MergeCounts::default());
         }
         let merged = async {

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 /// Bits of a position on a curve.
 const BITS: u32 = u64::BITS;
 
-/// Most bits of a coordinate: with more, no layout gets better, since there are far fewer files than ranges.
-const BITS_OF_MANY: u32 = 12;
+/// The maximum number of bits of a coordinate in several dimensions: with more, no layout gets better, since there are far
+/// fewer files than ranges.
+const MAX_BITS_OF_SEVERAL: u32 = 12;
 
-/// The same for one dimension.
-const BITS_OF_ONE: u32 = 16;
+/// The maximum number of bits of a coordinate in one dimension.
+const MAX_BITS_OF_ONE: u32 = 16;
 
 /// A curve.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,12 +24,12 @@ pub(crate) enum Curve {
     Hilbert,
 }
 
-/// The most dimensions of a curve.
-pub(crate) const MOST_DIMENSIONS: usize = BITS as usize;
+/// The maximum number of dimensions of a curve.
+pub(crate) const MAX_DIMENSIONS: usize = BITS as usize;
 
 /// How many bits each of `dimensions` coordinates has.
 pub(crate) fn bits(dimensions: usize) -> u32 {
-    let most = if dimensions == 1 { BITS_OF_ONE } else { BITS_OF_MANY };
+    let most = if dimensions == 1 { MAX_BITS_OF_ONE } else { MAX_BITS_OF_SEVERAL };
     let dimensions = u32::try_from(dimensions.max(1)).unwrap_or(BITS);
     (BITS / dimensions).clamp(1, most)
 }
@@ -114,7 +115,7 @@ mod tests {
 
     #[test]
     fn coordinates_of_all_dimensions_fit() {
-        for dimensions in 1..=MOST_DIMENSIONS {
+        for dimensions in 1..=MAX_DIMENSIONS {
             let bits = bits(dimensions);
             let mut point = vec![(1_u32 << bits) - 1; dimensions];
             let most = Curve::ZOrder.position(&mut point);

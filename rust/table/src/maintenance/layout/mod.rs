@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 pub(super) mod curve;
 pub(super) mod ranges;
 
-use curve::{Curve, MOST_DIMENSIONS};
+use curve::{Curve, MAX_DIMENSIONS};
 
 /// The order of rows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,7 +23,7 @@ pub(super) enum Layout {
     /// The old order.
     Compact,
     /// Along a curve.
-    Along(CurveLayout),
+    Curve(CurveLayout),
 }
 
 /// An order along a curve through columns.
@@ -51,8 +51,8 @@ impl Layout {
             (true, false) if options.full => {
                 Err(Error::invalid("full=True is for clustered tables; Z-order takes all files anyway"))
             }
-            (true, false) => z_order(shape, &options.zorder_by).map(Self::Along),
-            (false, true) => clustered(shape, clustering).map(Self::Along),
+            (true, false) => z_order(shape, &options.zorder_by).map(Self::Curve),
+            (false, true) => clustered(shape, clustering).map(Self::Curve),
             (false, false) => Err(Error::invalid(
                 "the table has clustering columns, by which OPTIMIZE orders its rows; leave zorder_by out",
             )),
@@ -66,8 +66,8 @@ impl Layout {
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Self::Compact => Ok(()),
-            Self::Along(CurveLayout { columns, .. }) => {
-                let is_curve = (1..=MOST_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
+            Self::Curve(CurveLayout { columns, .. }) => {
+                let is_curve = (1..=MAX_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
                 is_curve
                     .then_some(())
                     .ok_or_else(|| Error::invalid("rows cannot be ordered along a curve of these columns"))
@@ -79,8 +79,8 @@ impl Layout {
     pub(super) fn name(&self) -> &'static str {
         match self {
             Self::Compact => "compact",
-            Self::Along(CurveLayout { curve: Curve::ZOrder, .. }) => "zorder",
-            Self::Along(CurveLayout { curve: Curve::Hilbert, .. }) => "hilbert",
+            Self::Curve(CurveLayout { curve: Curve::ZOrder, .. }) => "zorder",
+            Self::Curve(CurveLayout { curve: Curve::Hilbert, .. }) => "hilbert",
         }
     }
 
@@ -88,7 +88,7 @@ impl Layout {
     pub(super) fn columns(&self) -> Vec<String> {
         match self {
             Self::Compact => Vec::new(),
-            Self::Along(layout) => layout.columns.iter().map(|path| path.join(".")).collect(),
+            Self::Curve(layout) => layout.columns.iter().map(|path| path.join(".")).collect(),
         }
     }
 }
@@ -108,8 +108,8 @@ fn z_order(shape: &TableShape, names: &[String]) -> Result<CurveLayout> {
         layout.physical.extend(shape.leaf(&path)?.map(|leaf| leaf.path));
         layout.columns.push(path);
     }
-    if layout.columns.len() > MOST_DIMENSIONS {
-        let message = format!("zorder_by takes at most {MOST_DIMENSIONS} columns, of which three or four are of use");
+    if layout.columns.len() > MAX_DIMENSIONS {
+        let message = format!("zorder_by takes at most {MAX_DIMENSIONS} columns, of which three or four are of use");
         return Err(Error::invalid(message));
     }
     Ok(layout)
@@ -125,9 +125,9 @@ fn clustered(shape: &TableShape, clustering: &[Vec<String>]) -> Result<CurveLayo
         Ok(path)
     };
     let columns = clustering.iter().map(logical).collect::<Result<Vec<_>>>()?;
-    if columns.len() > MOST_DIMENSIONS {
+    if columns.len() > MAX_DIMENSIONS {
         let message = format!(
-            "the table is clustered by {} columns, and more than {MOST_DIMENSIONS} do not fit a curve; cluster it by fewer",
+            "the table is clustered by {} columns, and more than {MAX_DIMENSIONS} do not fit a curve; cluster it by fewer",
             columns.len()
         );
         return Err(Error::unsupported("clustering", message));

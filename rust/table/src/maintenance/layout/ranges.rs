@@ -17,11 +17,11 @@ use crate::error::{Error, Result};
 /// The most rows in a sample. It has at least about half as many, if there are so many rows.
 const SAMPLE: usize = 128 * 1024;
 
-/// The most bytes of the values in a sample, if it has more rows than [`LEAST_SAMPLE`].
+/// The most bytes of the values in a sample, if it has more rows than [`MIN_SAMPLE_ROWS`].
 const SAMPLE_BYTES: usize = 16 << 20;
 
 /// The rows that a sample may have even if its values are long.
-const LEAST_SAMPLE: usize = 1024;
+const MIN_SAMPLE_ROWS: usize = 1024;
 
 /// Takes a sample of rows.
 pub(crate) struct Sampler {
@@ -85,7 +85,7 @@ impl Sampler {
         }
         self.sample_bytes += values.iter().flatten().map(bytes_of).sum::<usize>();
         self.sample.extend(hashes.into_iter().zip(values));
-        while self.sample.len() > SAMPLE || (self.sample.len() > LEAST_SAMPLE && self.sample_bytes > SAMPLE_BYTES) {
+        while self.sample.len() > SAMPLE || (self.sample.len() > MIN_SAMPLE_ROWS && self.sample_bytes > SAMPLE_BYTES) {
             self.threshold /= 2;
             let threshold = self.threshold;
             self.sample.retain(|(hash, _)| *hash <= threshold);

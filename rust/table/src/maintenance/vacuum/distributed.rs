@@ -16,11 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::options::{Search, VacuumOptions, Vacuumed};
 use super::started::StartedVacuum;
 use super::sweep::{Failures, Rule, Sweep, SweepResult, is_itself};
-use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Kind, Result};
-use crate::log::log_file_path;
-use crate::transaction::RetryPolicy;
+use crate::log::{LogSource, log_file_path};
+use crate::transaction::CommitContext;
 use crate::transaction::builder::Ids;
 use deltic_store::{FileMeta, Listed, Storage};
 
@@ -28,14 +27,14 @@ use deltic_store::{FileMeta, Listed, Storage};
 const TASK: &str = "vacuum task";
 const RESULT: &str = "result of a vacuum task";
 
-/// Most files that one task deletes.
-const FILES_OF_A_TASK: usize = 10_000;
-/// Most files that the driver chooses for one task set.
-const FILES_OF_A_TASK_SET: usize = 200_000;
-/// Most hashes that the tasks of one set have together.
-const HASHES_OF_A_TASK_SET: usize = 8_000_000;
-/// Most hashes of one task, some 20 bytes each: Spark sends tasks below 128 MiB.
-const HASHES_OF_A_TASK: usize = 4_000_000;
+/// The maximum number of files that one task deletes.
+const MAX_FILES_PER_TASK: usize = 10_000;
+/// The maximum number of files that the driver chooses for one task set.
+const MAX_FILES_PER_TASK_SET: usize = 200_000;
+/// The maximum number of hashes that the tasks of one set have together.
+const MAX_HASHES_PER_TASK_SET: usize = 8_000_000;
+/// The maximum number of hashes of one task, some 20 bytes each: Spark sends tasks below 128 MiB.
+const MAX_HASHES_PER_TASK: usize = 4_000_000;
 
 /// Path, size in bytes, and modification time.
 type File = (String, u64, i64);
@@ -51,38 +50,39 @@ pub struct SweepTask {
     dry_run: bool,
     /// The VACUUM START commit, which the task must find. `None` for a dry run.
     start: Option<StartCommit>,
-    work: Work,
+    work: SweepWork,
 }
 
-/// A commit file.
+/// The VACUUM START commit.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct StartCommit {
-    path: String,
-    text: String,
+    version: u64,
+    lines: String,
 }
 
 impl StartCommit {
+    /// Reads the commit of `version`, which the driver has made.
     async fn read(storage: &Storage, version: u64) -> Result<Self> {
-        let path = log_file_path(&commit_name(version));
-        let text = String::from_utf8_lossy(&storage.get(&path).await?).into_owned();
-        Ok(Self { path, text })
+        let found = LogSource::of(storage).read_commit(version).await?;
+        let missing = || Error::not_found("the VACUUM START commit is not in the log").at_version(version);
+        let lines = String::from_utf8_lossy(&found.ok_or_else(missing)?).into_owned();
+        Ok(Self { version, lines })
     }
 
-    /// Fails if the store does not have this commit: the task accesses another table.
+    /// Fails if the log does not have this commit: the task accesses another table.
     async fn check(&self, storage: &Storage) -> Result<()> {
-        let exists = match storage.get(&self.path).await {
-            Ok(found) => String::from_utf8_lossy(&found) == self.text,
-            Err(e) if e.is_not_found() => false,
-            Err(e) => return Err(e),
-        };
+        let found = LogSource::of(storage).read_commit(self.version).await?;
+        if found.is_some_and(|found| String::from_utf8_lossy(&found) == self.lines) {
+            return Ok(());
+        }
         let message = "a task does not find the first commit of this vacuum: it accesses another store than the \
                        driver; pass endpoint and credentials as storage_options, which reach every task";
-        if exists { Ok(()) } else { Err(Error::invalid(message).in_file(self.path.clone())) }
+        Err(Error::invalid(message).in_file(log_file_path(&commit_name(self.version))))
     }
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-enum Work {
+enum SweepWork {
     /// Files to delete, and the cutoff. On a disk their modification times are checked again; in a bucket they are not.
     Delete(Vec<File>, i64),
     /// Top-level directories to list.
@@ -102,7 +102,7 @@ struct TaskResult {
     /// Why the first file could not be deleted.
     failure: Option<Failure>,
     /// Why the task stopped before its end.
-    ended: Option<Failure>,
+    aborted_by: Option<Failure>,
     found: Vec<File>,
     nested_tables: Vec<String>,
 }
@@ -143,23 +143,23 @@ impl SweepTask {
     /// run several times.
     ///
     /// # Errors
-    /// `Internal` if the result cannot be encoded, which the types rule out.
+    /// `Internal` if the result cannot be encoded (cannot happen).
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
         let Self { task_set_id, number, dry_run, start, work, .. } = self;
         let mut sweep = match &work {
-            Work::Delete(..) => Sweep::with((storage.clone(), Vec::new()), dry_run),
-            Work::Sweep(_, rule) => Sweep::new((storage.clone(), rule), dry_run),
+            SweepWork::Delete(..) => Sweep::with(storage.clone(), Vec::new(), dry_run),
+            SweepWork::Sweep(_, rule) => Sweep::new(storage.clone(), rule, dry_run),
         };
         let ended = async {
             if let Some(start) = start {
                 start.check(&storage).await?;
             }
             match work {
-                Work::Delete(files, cutoff_ms) => {
+                SweepWork::Delete(files, cutoff_ms) => {
                     let files = files.into_iter().map(file_of).collect();
                     sweep.delete(still_expired(&storage, files, cutoff_ms).await).await;
                 }
-                Work::Sweep(folders, rule) => {
+                SweepWork::Sweep(folders, rule) => {
                     for folder in folders {
                         sweep.run(&rule, storage.list_recursive(&folder)).await?;
                     }
@@ -180,7 +180,7 @@ impl SweepTask {
                 folders,
                 failed: failed.files,
                 failure: failed.first.as_ref().map(Failure::of),
-                ended: ended.err().as_ref().map(Failure::of),
+                aborted_by: ended.err().as_ref().map(Failure::of),
                 found: vacuumed.found.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect(),
                 nested_tables: vacuumed.nested_tables,
             },
@@ -221,12 +221,12 @@ pub struct DistributedVacuum {
     id: String,
     /// How many task sets have been returned so far.
     task_sets: u64,
-    step: Step,
+    phase: Phase,
     ended: Result<()>,
 }
 
 /// State of a distributed vacuum.
-enum Step {
+enum Phase {
     BetweenTaskSets,
     /// A task set with this number of tasks is running.
     Running(usize),
@@ -241,12 +241,12 @@ impl DistributedVacuum {
     /// As [`vacuum`](super::vacuum).
     pub async fn begin(
         storage: &Storage,
-        committer: &dyn Committer,
         options: VacuumOptions,
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+        ids: &dyn Ids,
+        context: CommitContext<'_>,
     ) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
-        let started = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
+        let started = StartedVacuum::new(storage, &options, ids, context).await?;
         let id = ids.unique();
         let (dry_run, is_lite) = (options.dry_run, matches!(options.search, Search::Lite));
         let prepared = async {
@@ -264,16 +264,17 @@ impl DistributedVacuum {
         let (start, rule, listing) = match prepared.await.map_err(in_table) {
             Ok(prepared) => prepared,
             Err(failure) => {
-                let ended = started.end(SweepResult::default(), Err(failure), committer, (ids, retry)).await;
-                return Err(ended.err().unwrap_or_else(|| Error::internal("a vacuum that failed came to its end")));
+                let ended = started.end(SweepResult::default(), Err(failure), ids, context).await;
+                let message = "VACUUM END succeeded although the vacuum failed";
+                return Err(ended.err().unwrap_or_else(|| Error::internal(message)));
             }
         };
-        let mut sweep = Sweep::new((storage.clone(), &rule), dry_run);
+        let mut sweep = Sweep::new(storage.clone(), &rule, dry_run);
         if is_lite {
-            sweep.trust_paths();
+            sweep.skip_nested_table_check();
         }
-        let (folders, step, listing) = (Vec::new(), Step::BetweenTaskSets, Some(listing));
-        Ok(Self { started, start, rule, sweep, listing, folders, id, task_sets: 0, step, ended: Ok(()) })
+        let (folders, phase, listing) = (Vec::new(), Phase::BetweenTaskSets, Some(listing));
+        Ok(Self { started, start, rule, sweep, listing, folders, id, task_sets: 0, phase, ended: Ok(()) })
     }
 
     /// At most `tasks` tasks of the next set, in the byte form of [`SweepTask`]. Empty when all is done, or after a failure
@@ -282,45 +283,45 @@ impl DistributedVacuum {
     /// # Errors
     /// `Invalid` while a task set is running, or after one failed; errors of listing files.
     pub async fn next_tasks(&mut self, tasks: usize) -> Result<Vec<Vec<u8>>> {
-        match self.step {
-            Step::BetweenTaskSets => {}
-            Step::AllDone => return Ok(Vec::new()),
-            Step::Running(_) => return Err(self.refused("pass the results of the previous tasks first")),
-            Step::Failed => return Err(self.refused("it failed before; begin another vacuum")),
+        match self.phase {
+            Phase::BetweenTaskSets => {}
+            Phase::AllDone => return Ok(Vec::new()),
+            Phase::Running(_) => return Err(self.refused("pass the results of the previous tasks first")),
+            Phase::Failed => return Err(self.refused("it failed before; begin another vacuum")),
         }
-        self.step = Step::Failed;
+        self.phase = Phase::Failed;
         let tasks = tasks.max(1);
         let work = if self.ended.is_ok() { self.choose_work(tasks).await } else { Ok(Vec::new()) };
         let storage = self.started.snapshot.storage();
         let work = work.map_err(|e| e.in_table(storage.location()))?;
         if work.is_empty() {
-            self.step = Step::AllDone;
+            self.phase = Phase::AllDone;
             return Ok(Vec::new());
         }
         self.task_sets += 1;
         let (location, dry_run) = (storage.location(), self.started.dry_run);
-        let task = |(number, work): (usize, Work)| {
+        let task = |(number, work): (usize, SweepWork)| {
             let (location, start) = (location.to_owned(), self.start.clone());
             pack(TASK, &SweepTask { location, task_set_id: self.task_set_id(), number, dry_run, start, work })
         };
         let packed = work.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
-        self.step = Step::Running(packed.len());
+        self.phase = Phase::Running(packed.len());
         Ok(packed)
     }
 
     /// The work of the next task set.
-    async fn choose_work(&mut self, tasks: usize) -> Result<Vec<Work>> {
-        let most = tasks.saturating_mul(FILES_OF_A_TASK).min(FILES_OF_A_TASK_SET);
+    async fn choose_work(&mut self, tasks: usize) -> Result<Vec<SweepWork>> {
+        let most = tasks.saturating_mul(MAX_FILES_PER_TASK).min(MAX_FILES_PER_TASK_SET);
         loop {
             let chosen = self.choose_files(most).await?;
             if !chosen.is_empty() {
                 let cutoff_ms = self.started.retention.cutoff_ms;
-                let each = chosen.len().div_ceil(tasks).min(FILES_OF_A_TASK);
+                let each = chosen.len().div_ceil(tasks).min(MAX_FILES_PER_TASK);
                 let files: Vec<File> =
                     chosen.into_iter().map(|file| (file.path, file.size, file.modified_ms)).collect();
-                return Ok(files.chunks(each).map(|files| Work::Delete(files.to_vec(), cutoff_ms)).collect());
+                return Ok(files.chunks(each).map(|files| SweepWork::Delete(files.to_vec(), cutoff_ms)).collect());
             }
-            let is_large = |folder: &String| self.weight(folder) + self.rule.retained.names() > HASHES_OF_A_TASK;
+            let is_large = |folder: &String| self.weight(folder) + self.rule.retained.names() > MAX_HASHES_PER_TASK;
             let Some(at) = self.folders.iter().position(is_large) else { return Ok(self.divide_directories(tasks)) };
             // A directory with more hashes than one task may have is listed by the driver.
             let folder = self.folders.swap_remove(at);
@@ -359,13 +360,13 @@ impl DistributedVacuum {
     }
 
     /// Divides the remaining directories among tasks so that each has about as many hashes of retained files, up to the limits.
-    fn divide_directories(&mut self, tasks: usize) -> Vec<Work> {
+    fn divide_directories(&mut self, tasks: usize) -> Vec<SweepWork> {
         let names = self.rule.retained.names();
-        let at_once = (HASHES_OF_A_TASK_SET / names.max(1)).clamp(1, tasks);
+        let at_once = (MAX_HASHES_PER_TASK_SET / names.max(1)).clamp(1, tasks);
         let all: usize = self.folders.iter().map(|folder| self.weight(folder)).sum();
-        let each = (all / at_once).clamp(1, HASHES_OF_A_TASK);
+        let each = (all / at_once).clamp(1, MAX_HASHES_PER_TASK);
         let (mut work, mut hashes) = (Vec::new(), 0);
-        while work.len() < tasks && hashes < HASHES_OF_A_TASK_SET && !self.folders.is_empty() {
+        while work.len() < tasks && hashes < MAX_HASHES_PER_TASK_SET && !self.folders.is_empty() {
             let (mut directories, mut weighs) = (Vec::new(), 0);
             while weighs < each
                 && let Some(folder) = self.folders.pop()
@@ -375,7 +376,7 @@ impl DistributedVacuum {
             }
             hashes += weighs + names;
             let rule = self.rule.within(&directories);
-            work.push(Work::Sweep(directories, rule));
+            work.push(SweepWork::Sweep(directories, rule));
         }
         work
     }
@@ -391,10 +392,10 @@ impl DistributedVacuum {
     /// `Invalid` if no task set is running, or if these are not the results of all its tasks, once each. The vacuum has failed
     /// then.
     pub fn take(&mut self, results: &[impl AsRef<[u8]>]) -> Result<()> {
-        let Step::Running(tasks) = self.step else {
+        let Phase::Running(tasks) = self.phase else {
             return Err(self.refused("no tasks are under way; ask for the next ones first"));
         };
-        self.step = Step::Failed;
+        self.phase = Phase::Failed;
         let mut all: Vec<Option<TaskResult>> = std::iter::repeat_with(|| None).take(tasks).collect();
         let wrong = || Error::invalid("these are not the results of the tasks; pass the result of each task once");
         for bytes in results {
@@ -415,13 +416,13 @@ impl DistributedVacuum {
             };
             let failed = Failures { files: result.failed, first: result.failure.map(Failure::into_error) };
             self.sweep.add_done(SweepResult { vacuumed, folders: result.folders, failed });
-            if let Some(failure) = result.ended
+            if let Some(failure) = result.aborted_by
                 && self.ended.is_ok()
             {
                 self.ended = Err(failure.into_error());
             }
         }
-        self.step = Step::BetweenTaskSets;
+        self.phase = Phase::BetweenTaskSets;
         Ok(())
     }
 
@@ -430,10 +431,10 @@ impl DistributedVacuum {
     /// # Errors
     /// `Invalid` until [`DistributedVacuum::next_tasks`] has returned none.
     pub fn check_all_done(&self) -> Result<()> {
-        match self.step {
-            Step::AllDone => Ok(()),
-            Step::Failed => Err(self.refused("it failed before; begin another vacuum")),
-            Step::BetweenTaskSets | Step::Running(_) => {
+        match self.phase {
+            Phase::AllDone => Ok(()),
+            Phase::Failed => Err(self.refused("it failed before; begin another vacuum")),
+            Phase::BetweenTaskSets | Phase::Running(_) => {
                 Err(self.refused("there may be more files; end when there are no tasks"))
             }
         }
@@ -443,9 +444,9 @@ impl DistributedVacuum {
     ///
     /// # Errors
     /// As [`DistributedVacuum::check_all_done`] and [`vacuum`](super::vacuum).
-    pub async fn end(self, committer: &dyn Committer, with: (&dyn Ids, &dyn RetryPolicy)) -> Result<Vacuumed> {
+    pub async fn end(self, ids: &dyn Ids, context: CommitContext<'_>) -> Result<Vacuumed> {
         let ended = self.check_all_done().and(self.ended);
-        self.started.end(self.sweep.into_done(), ended, committer, with).await
+        self.started.end(self.sweep.into_done(), ended, ids, context).await
     }
 
     /// The id of the current task set.

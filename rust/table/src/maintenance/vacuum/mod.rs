@@ -10,11 +10,10 @@
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 
-use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Ids;
-use crate::transaction::{RetryPolicy, unless_cancelled};
+use crate::transaction::{CommitContext, unless_cancelled};
 use deltic_store::{FileMeta, Storage};
 
 mod candidates;
@@ -41,15 +40,15 @@ use sweep::{Rule, Sweep};
 /// can be repeated.
 pub async fn vacuum(
     storage: &Storage,
-    committer: &dyn Committer,
     options: VacuumOptions,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    context: CommitContext<'_>,
 ) -> Result<Vacuumed> {
     let in_table = |e: Error| e.in_table(storage.location());
-    let started = StartedVacuum::new(storage, committer, &options, (ids, retry)).await?;
-    let mut sweep = Sweep::with((storage.clone(), partitions(&started.snapshot)), options.dry_run);
+    let started = StartedVacuum::new(storage, &options, ids, context).await?;
+    let mut sweep = Sweep::with(storage.clone(), partitions(&started.snapshot), options.dry_run);
     if matches!(options.search, Search::Lite) {
-        sweep.trust_paths();
+        sweep.skip_nested_table_check();
     }
     let ended = async {
         let rule = Rule::of(&started.snapshot, started.retention, ids.unique()).await?;
@@ -57,8 +56,8 @@ pub async fn vacuum(
         sweep.run(&rule, listing).await
     };
     let interrupted = || "interrupted: the files that were deleted are gone, the others stay; run it again".to_owned();
-    let ended = unless_cancelled(ended, retry, interrupted).await.map_err(in_table);
-    started.end(sweep.into_done(), ended, committer, (ids, retry)).await
+    let ended = unless_cancelled(ended, context.retry, interrupted).await.map_err(in_table);
+    started.end(sweep.into_done(), ended, ids, context).await
 }
 
 /// How many of these files a vacuum with the table's retention would delete now, and their bytes.
@@ -67,10 +66,10 @@ pub async fn vacuum(
 /// As those of a dry run.
 pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_ms: i64) -> Result<(u64, u64)> {
     let durations = RetentionDurations::new(snapshot, &VacuumOptions::default())?;
-    let started = StartedVacuum::at(snapshot.clone(), durations, (now_ms, true), false).await?;
+    let started = StartedVacuum::at(snapshot.clone(), durations, now_ms, true, false).await?;
     let rule = Rule::of(&started.snapshot, started.retention, String::new()).await?;
-    let mut sweep = Sweep::new((snapshot.storage().clone(), &rule), true);
-    sweep.trust_paths();
+    let mut sweep = Sweep::new(snapshot.storage().clone(), &rule, true);
+    sweep.skip_nested_table_check();
     sweep.run(&rule, candidates::from_inventory(snapshot.storage(), files)).await?;
     let vacuumed = sweep.into_done().vacuumed;
     Ok((vacuumed.files_deleted, vacuumed.bytes_deleted))

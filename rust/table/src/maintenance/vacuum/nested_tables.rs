@@ -27,7 +27,8 @@ impl NestedTables {
     /// Checks the folders of these paths. Folders of the table's own partitions are not tables, and need no request.
     pub(super) async fn check<'a>(
         &mut self,
-        (storage, folders): (&Storage, &Folders),
+        storage: &Storage,
+        folders: &Folders,
         paths: impl Iterator<Item = &'a str>,
     ) -> Result<()> {
         let mut unknown = Vec::new();

@@ -9,11 +9,10 @@ use super::candidates::{self, Listing};
 use super::last_vacuum_info;
 use super::options::{Search, VacuumOptions, Vacuumed};
 use super::sweep::SweepResult;
-use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
+use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use deltic_store::Storage;
 
@@ -64,12 +63,12 @@ pub(super) struct StartedVacuum {
 impl StartedVacuum {
     pub(super) async fn new(
         storage: &Storage,
-        committer: &dyn Committer,
         options: &VacuumOptions,
-        (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+        ids: &dyn Ids,
+        context: CommitContext<'_>,
     ) -> Result<Self> {
         let in_table = |e: Error| e.in_table(storage.location());
-        let now_ms = retry.now_ms();
+        let now_ms = context.retry.now_ms();
         let mut snapshot = Snapshot::open(storage, None).await?;
         let durations = RetentionDurations::new(&snapshot, options).map_err(in_table)?;
         let mut start = None;
@@ -77,21 +76,21 @@ impl StartedVacuum {
             let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
             let parameters = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
                 "defaultRetentionMillis": durations.default_ms});
-            start =
-                commit_vacuum_info(storage, ("VACUUM START", parameters, json!({})), committer, (ids, retry)).await?;
+            start = commit_vacuum_info(storage, "VACUUM START", parameters, json!({}), ids, context).await?;
             // Files that the commits before VACUUM START added are retained.
             snapshot = snapshot.refresh().await?;
         }
         let records_last_vacuum = !matches!(options.search, Search::Inventory(_));
         let started =
-            Self::at(snapshot, durations, (now_ms, options.dry_run), records_last_vacuum).await.map_err(in_table)?;
+            Self::at(snapshot, durations, now_ms, options.dry_run, records_last_vacuum).await.map_err(in_table)?;
         Ok(Self { start, ..started })
     }
 
     pub(super) async fn at(
         snapshot: Snapshot,
         durations: RetentionDurations,
-        (now_ms, dry_run): (i64, bool),
+        now_ms: i64,
+        dry_run: bool,
         records_last_vacuum: bool,
     ) -> Result<Self> {
         let cutoff_ms = now_ms.saturating_sub(durations.chosen_ms);
@@ -119,8 +118,8 @@ impl StartedVacuum {
         &self,
         mut done: SweepResult,
         ended: Result<()>,
-        committer: &dyn Committer,
-        with: (&dyn Ids, &dyn RetryPolicy),
+        ids: &dyn Ids,
+        context: CommitContext<'_>,
     ) -> Result<Vacuumed> {
         let storage = self.snapshot.storage();
         let ended = ended.and_then(|()| done.failed.take().into_result().map_err(|e| e.in_table(storage.location())));
@@ -131,8 +130,7 @@ impl StartedVacuum {
         let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
         let counts = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
             "numVacuumedDirectories": done.folders.to_string()});
-        let recorded =
-            commit_vacuum_info(storage, ("VACUUM END", json!({"status": status}), counts), committer, with).await;
+        let recorded = commit_vacuum_info(storage, "VACUUM END", json!({"status": status}), counts, ids, context).await;
         ended?;
         done.vacuumed.version = recorded.map_err(|e| {
             Error::new(
@@ -152,9 +150,11 @@ impl StartedVacuum {
 /// Commits nothing but a `commitInfo` with this operation. Returns its version.
 async fn commit_vacuum_info(
     storage: &Storage,
-    (operation, parameters, metrics): (&str, Value, Value),
-    committer: &dyn Committer,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    operation: &str,
+    parameters: Value,
+    metrics: Value,
+    ids: &dyn Ids,
+    context: CommitContext<'_>,
 ) -> Result<Option<u64>> {
     let options = TransactionOptions {
         operation: operation.to_owned(),
@@ -164,7 +164,7 @@ async fn commit_vacuum_info(
         ..TransactionOptions::default()
     };
     let transaction = Transaction::begin(storage, HandleCache::default(), options, ids).await?;
-    match transaction.commit(committer, retry).await? {
+    match transaction.commit(context.committer, context.retry).await? {
         TransactionEnd::Committed(outcome) => Ok(Some(outcome.committed.version)),
         TransactionEnd::Replayed(_) | TransactionEnd::Nothing => Ok(None),
     }

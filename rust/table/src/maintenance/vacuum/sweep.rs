@@ -14,8 +14,8 @@ use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use deltic_store::{FileMeta, Storage};
 
-/// The most files of one deletion.
-const TOGETHER: usize = 1000;
+/// The maximum number of files of one deletion.
+const MAX_FILES_PER_DELETE: usize = 1000;
 /// Deletions that run at once, while the next files are listed.
 const CONCURRENT_DELETES: usize = 4;
 
@@ -62,18 +62,18 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) fn new((storage, rule): (Storage, &Rule), dry_run: bool) -> Self {
-        Self::with((storage, rule.partitions.clone()), dry_run)
+    pub(super) fn new(storage: Storage, rule: &Rule, dry_run: bool) -> Self {
+        Self::with(storage, rule.partitions.clone(), dry_run)
     }
 
     /// `partitions`: columns whose directories may begin with `_` or `.`, as hidden ones do.
-    pub(super) fn with((storage, partitions): (Storage, Vec<String>), dry_run: bool) -> Self {
+    pub(super) fn with(storage: Storage, partitions: Vec<String>, dry_run: bool) -> Self {
         let (folders, nested_tables) = (Folders::with(partitions), Some(NestedTables::default()));
         Self { storage, folders, nested_tables, dry_run, done: SweepResult::default() }
     }
 
-    /// For files from the table's log, which do not belong to another table.
-    pub(super) fn trust_paths(&mut self) {
+    /// Does not look for other tables in the directories of the files: files from the table's log belong to this table.
+    pub(super) fn skip_nested_table_check(&mut self) {
         self.nested_tables = None;
     }
 
@@ -99,10 +99,10 @@ impl Sweep {
     }
 
     /// Deletes files by the rule while the next ones are listed. It continues when a file cannot be deleted. When the listing
-    /// fails, it first waits for the deletions that were begun.
+    /// fails, it first waits for the deletions that were started.
     pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
-        let (mut pages, mut deletions) = (listing.chunks(TOGETHER), JoinSet::new());
+        let (mut pages, mut deletions) = (listing.chunks(MAX_FILES_PER_DELETE), JoinSet::new());
         let listed = async {
             while let Some(page) = pages.next().await {
                 progress.advance(page.len() as u64);
@@ -157,7 +157,7 @@ impl Sweep {
             // Only a disk has unfinished files.
             let folders = entered.iter().filter(|_| self.storage.is_local());
             let paths = chosen.iter().map(|file: &FileMeta| &file.path).chain(folders);
-            nested.check((&self.storage, &self.folders), paths.map(String::as_str)).await?;
+            nested.check(&self.storage, &self.folders, paths.map(String::as_str)).await?;
             chosen.retain(|file| !nested.contain(&file.path));
             entered.retain(|folder| !nested.contain(folder));
         }

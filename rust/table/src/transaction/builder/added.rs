@@ -1,8 +1,6 @@
-//! The files that a transaction adds; they are deleted if no commit names them.
+//! The files that a transaction adds; they are deleted if they stay unreferenced.
 
-use std::collections::BTreeMap;
-
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use deltic_protocol::action::lines::{Lines, file_action_of};
 use deltic_protocol::action::{Action, Add};
@@ -17,14 +15,14 @@ use deltic_store::{Storage, decode_path};
 
 /// Files that were written for a transaction.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Added {
+pub(super) struct AddedFiles {
     /// Files that this process wrote with new rows.
     new_rows: Vec<DataFile>,
     /// Files that this process wrote with rows of the base, some of them changed.
     rewritten: Vec<DataFile>,
-    /// `add` actions of files that other processes wrote, as text.
-    others: Actions,
-    totals_of_others: Totals,
+    /// `add` actions of files that other processes wrote, as JSON.
+    external: Actions,
+    external_totals: Totals,
     /// For each identity column, the least and the greatest number that writers assigned.
     identities: BTreeMap<String, (i64, i64)>,
 }
@@ -56,7 +54,7 @@ impl Totals {
     }
 }
 
-impl Added {
+impl AddedFiles {
     pub(super) fn extend(&mut self, files: Vec<DataFile>) {
         files.iter().for_each(|file| self.count_identities(file));
         self.new_rows.extend(files);
@@ -74,8 +72,8 @@ impl Added {
         !self.identities.is_empty()
     }
 
-    /// The last number, in the direction of `step`, that was assigned for an identity column.
-    pub(super) fn furthest(&self, column: &str, step: i64) -> Option<i64> {
+    /// The high water mark: the last number, in the direction of `step`, that was assigned for an identity column.
+    pub(super) fn high_water_mark(&self, column: &str, step: i64) -> Option<i64> {
         self.identities.get(column).map(|(least, greatest)| if step > 0 { *greatest } else { *least })
     }
 
@@ -86,39 +84,39 @@ impl Added {
     pub(super) fn extend_each(&mut self, files: impl Iterator<Item = Result<DataFile>>) -> Result<()> {
         for file in files {
             let file = file?;
-            self.totals_of_others = self.totals_of_others.with(&file);
+            self.external_totals = self.external_totals.with(&file);
             self.count_identities(&file);
-            self.others.push(Action::Add(file.add))?;
+            self.external.push(Action::Add(file.add))?;
         }
         Ok(())
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.new_rows.is_empty() && self.rewritten.is_empty() && self.others.is_empty()
+        self.new_rows.is_empty() && self.rewritten.is_empty() && self.external.is_empty()
     }
 
     /// Whether there are files that this process did not write.
-    pub(super) fn has_others(&self) -> bool {
-        !self.others.is_empty()
+    pub(super) fn has_external_files(&self) -> bool {
+        !self.external.is_empty()
     }
 
     /// The files that this process wrote.
-    pub(super) fn of_this_process(&self) -> impl Iterator<Item = &DataFile> {
+    pub(super) fn local(&self) -> impl Iterator<Item = &DataFile> {
         self.new_rows.iter().chain(&self.rewritten)
     }
 
     /// The kind of rows in the files of this process, by path.
-    pub(super) fn own_by_path(&self) -> HashMap<&str, FileOrigin> {
+    pub(super) fn local_by_path(&self) -> HashMap<&str, FileOrigin> {
         let new = self.new_rows.iter().map(|file| (file.add.path.as_str(), FileOrigin::New));
         let rewritten = self.rewritten.iter().map(|file| (file.add.path.as_str(), FileOrigin::Rewritten));
         new.chain(rewritten).collect()
     }
 
     /// Removes files of this process from the transaction again, and returns their paths.
-    pub(super) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) -> Vec<String> {
+    pub(super) fn discard(&mut self, should_remove: impl Fn(&DataFile) -> bool) -> Vec<String> {
         let mut paths = Vec::new();
         for files in [&mut self.new_rows, &mut self.rewritten] {
-            let (gone, rest): (Vec<_>, _) = std::mem::take(files).into_iter().partition(|file| goes(file));
+            let (gone, rest): (Vec<_>, _) = std::mem::take(files).into_iter().partition(|file| should_remove(file));
             *files = rest;
             paths.extend(gone.into_iter().map(|file| file.add.path));
         }
@@ -127,12 +125,12 @@ impl Added {
 
     /// Tasks that read the rows of this process.
     pub(super) fn tasks(&self) -> impl Iterator<Item = FileTask> {
-        self.of_this_process().map(|file| task_of(&file.add))
+        self.local().map(|file| task_of(&file.add))
     }
 
     /// Totals over the files with new rows.
     pub(super) fn totals(&self) -> Totals {
-        self.new_rows.iter().fold(self.totals_of_others, Totals::with)
+        self.new_rows.iter().fold(self.external_totals, Totals::with)
     }
 
     /// Totals over the files with rows of the base.
@@ -141,15 +139,15 @@ impl Added {
     }
 
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
-        actions.append(self.others)?;
+        actions.append(self.external)?;
         let files = self.new_rows.into_iter().chain(self.rewritten);
         files.into_iter().try_for_each(|file| actions.push(Action::Add(file.add)))
     }
 
     /// The paths of the files.
-    pub(super) fn names(&self) -> Names {
-        let paths = self.of_this_process().map(|file| file.add.path.clone()).collect();
-        Names { paths, others: self.others.files().clone() }
+    pub(super) fn paths(&self) -> WrittenPaths {
+        let paths = self.local().map(|file| file.add.path.clone()).collect();
+        WrittenPaths { paths, external: self.external.files().clone() }
     }
 
     /// Calls `visit` with each file with new rows.
@@ -158,7 +156,7 @@ impl Added {
     /// Those of `visit`.
     pub(super) fn each_new(&self, mut visit: impl FnMut(&Add) -> Result<()>) -> Result<()> {
         self.new_rows.iter().try_for_each(|file| visit(&file.add))?;
-        self.others.files().each(|line| match file_action_of(line)? {
+        self.external.files().each(|line| match file_action_of(line)? {
             Some(Action::Add(add)) => visit(&add),
             _ => Ok(()),
         })
@@ -167,12 +165,12 @@ impl Added {
 
 /// The paths of files, with little memory.
 #[derive(Debug)]
-pub(super) struct Names {
+pub(super) struct WrittenPaths {
     paths: Vec<String>,
-    others: Lines,
+    external: Lines,
 }
 
-impl Names {
+impl WrittenPaths {
     /// Adds paths.
     pub(super) fn and(mut self, paths: impl Iterator<Item = String>) -> Self {
         self.paths.extend(paths);
@@ -180,27 +178,27 @@ impl Names {
     }
 
     /// Leaves out the files of other processes.
-    pub(super) fn of_this_process(self) -> Self {
-        Self { paths: self.paths, others: Lines::default() }
+    pub(super) fn only_local(self) -> Self {
+        Self { paths: self.paths, external: Lines::default() }
     }
 
-    /// Deletes the files, as far as the store lets it.
+    /// Deletes the files, best effort.
     pub(super) async fn delete(self, storage: &Storage) {
         delete_files(storage, self.paths).await;
-        let mut paths_of_others = Vec::new();
-        let listed = self.others.each(|line| {
+        let mut external_paths = Vec::new();
+        let listed = self.external.each(|line| {
             if let Some(Action::Add(add)) = file_action_of(line)? {
-                paths_of_others.push(add.path);
+                external_paths.push(add.path);
             }
             Ok(())
         });
         // These lines were made here, so they can be parsed; otherwise the files would stay, as orphans.
         drop(listed);
-        delete_files(storage, paths_of_others).await;
+        delete_files(storage, external_paths).await;
     }
 }
 
-/// Deletes data files that no commit names, as far as the store lets it: one that stays is an orphan that vacuum finds.
+/// Deletes unreferenced data files, best effort: one that stays is an orphan that vacuum finds.
 pub(super) async fn delete_files(storage: &Storage, paths: Vec<String>) {
     for path in paths {
         if let Ok(path) = decode_path(&path) {

@@ -77,7 +77,8 @@ pub(crate) fn change_files_spec(spec: WriteSpec) -> WriteSpec {
 /// Writes change files with the rows of `tasks`, each of which has its change type.
 pub(crate) async fn write_changes(
     storage: &Storage,
-    (read, write): (ReadSpec, WriteSpec),
+    read: ReadSpec,
+    write: WriteSpec,
     tasks: Vec<FileTask>,
 ) -> Result<(Vec<DataFile>, Syncing)> {
     // A `cdc` action has no time.
@@ -90,11 +91,11 @@ pub(crate) async fn write_changes(
 impl Transaction {
     /// Adds change files for rows that no step has covered, if a step has added any.
     pub(super) async fn complete_changes(&mut self) -> Result<()> {
-        if self.rows.change_files.is_empty() {
+        if self.files.rows.change_files.is_empty() {
             return Ok(());
         }
         let mut tasks = Vec::new();
-        self.removed.files().each(|line| {
+        self.files.removed.files().each(|line| {
             if let Some(Action::Remove(remove)) = file_action_of(line)?
                 && remove.data_change
             {
@@ -102,12 +103,12 @@ impl Transaction {
             }
             Ok(())
         })?;
-        for marked in self.rows.marked.iter() {
+        for marked in self.files.rows.marked.iter() {
             let only_rows = Some(marked.rows.to_inline()?);
             let task = FileTask { only_rows, deletion_vector: None, ..task_of(&marked.add) };
             tasks.extend(self.unrecorded_rows(task)?.map(|task| Change::Delete.of(task)));
         }
-        self.added.each_new(|add| {
+        self.files.added.each_new(|add| {
             if add.data_change {
                 tasks.push(Change::Insert.of(task_of(add)));
             }
@@ -117,15 +118,15 @@ impl Transaction {
             return Ok(());
         }
         let snapshot = self.snapshot().await?;
-        let specs = (changes_spec(self.rows_spec(&snapshot)?)?, self.rewrite_spec(FileKind::Change)?);
-        let written = write_changes(&self.storage, specs, tasks).await?;
+        let (read, write) = (changes_spec(self.rows_spec(&snapshot)?)?, self.rewrite_spec(FileKind::Change)?);
+        let written = write_changes(&self.storage, read, write, tasks).await?;
         self.add_change_files(written, []);
         Ok(())
     }
 
     /// A task for the rows of a file of the base that no change file has yet.
     fn unrecorded_rows(&self, mut task: FileTask) -> Result<Option<FileTask>> {
-        match self.rows.recorded_rows.get(canonical_path(&task.path).as_ref()) {
+        match self.files.rows.recorded_rows.get(canonical_path(&task.path).as_ref()) {
             None => {}
             Some(None) => return Ok(None),
             Some(Some(rows)) => task.deletion_vector = Some(rows.to_inline()?),

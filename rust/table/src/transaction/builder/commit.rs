@@ -3,7 +3,7 @@
 //!
 //! Two retries are nested. The inner one is the commit loop, which puts the prepared commit after each winner that it does
 //! not conflict with. The outer one, [`Transaction::retry_on_newest_version`], prepares the commit again: if rows were
-//! only added to the state that a handle remembered, and schema, properties or protocol have changed since, or the table was
+//! only added to the cached state of a handle, and schema, properties or protocol have changed since, or the table was
 //! made anew.
 //!
 //! PROTOCOL.md: "Delta Log Entries", "Commit Provenance Information".
@@ -18,26 +18,26 @@ use super::added::delete_files;
 use super::failures::{is_conflict, is_table_changed, proves_no_commit};
 use super::options::{Mode, Overwrites};
 use super::{Outcome, Transaction, TransactionEnd};
-use crate::after_commit::{AfterCommit, check_same_table, verify_same_table};
+use crate::commit::{Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
+use crate::post_commit::{PostCommit, check_same_table, verify_same_table};
 use crate::snapshot::Snapshot;
-use crate::transaction::{Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit};
 
 impl Transaction {
     /// Commits, unless no step changed anything and no empty commit was requested. The files of a commit that is refused
-    /// are deleted; if it is not known whether the commit landed, they stay.
+    /// are deleted; if it is not known whether the commit was made, they stay.
     ///
     /// # Errors
-    /// As [`commit`](crate::transaction::commit); `Conflict` also if the table is not the one that the handle remembered.
+    /// As [`commit`](crate::commit::commit); `Conflict` also if the table is not the one that the handle has cached.
     pub async fn commit(self, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
-        if let Some(version) = self.replayed {
+        if let Some(version) = self.already_committed_version {
             self.abandon().await;
             return Ok(TransactionEnd::Replayed(version));
         }
-        let (storage, discarded) = (self.storage.clone(), self.discarded.clone());
+        let (storage, discarded) = (self.storage.clone(), self.files.discarded.clone());
         delete_files(&storage, discarded).await;
-        let (retry_copy, mode) = (self.copy_for_retry(), self.mode);
+        let (retry_copy, mode) = (self.copy_for_retry(), self.write.mode);
         let mut this = self;
         let completed = async {
             this.complete(retry.now_ms()).await?;
@@ -46,22 +46,23 @@ impl Transaction {
         let vectors = match completed.await {
             Ok(vectors) => vectors,
             Err(error) => {
-                // The process that began a resumed write may have committed it already, which the error does not show.
-                let names = if this.is_resumed { this.names().of_this_process() } else { this.names() };
-                names.delete(&storage).await;
+                // The process that started a resumed write may have committed it already, which the error does not show.
+                let paths = if this.base.is_resumed { this.written_paths().only_local() } else { this.written_paths() };
+                paths.delete(&storage).await;
                 return Err(error.in_table(storage.location()));
             }
         };
-        let (names, is_resumed, marks_rows) = (this.names(), this.is_resumed, !this.rows.marked.is_empty());
+        let (paths, is_resumed, marks_rows) =
+            (this.written_paths(), this.base.is_resumed, !this.files.rows.marked.is_empty());
         // After a conflict OPTIMIZE commits its rewritten files again, except those of bins that a winner changed.
-        let reuses_files = this.rearranged.is_some();
-        let mut ended = Box::pin(this.commit_once((committer, &vectors), retry)).await;
+        let reuses_files = this.files.optimize_metrics.is_some();
+        let mut ended = Box::pin(this.commit_once(committer, &vectors, retry)).await;
         if let Some(copy) = retry_copy.filter(|_| ended.as_ref().is_err_and(is_table_changed)) {
-            ended = Box::pin(copy.retry_on_newest_version((committer, &vectors), retry)).await.unwrap_or(ended);
+            ended = Box::pin(copy.retry_on_newest_version(committer, &vectors, retry)).await.unwrap_or(ended);
         }
         let failed = match ended {
             Ok(outcome) => {
-                vectors.delete_unnamed(true).await;
+                vectors.delete_unreferenced(true).await;
                 return Ok(
                     outcome.map_or(TransactionEnd::Nothing, |outcome| TransactionEnd::Committed(Box::new(outcome)))
                 );
@@ -69,9 +70,9 @@ impl Transaction {
             Err(failed) => failed,
         };
         if proves_no_commit(&failed, is_resumed, marks_rows) {
-            vectors.delete_unnamed(false).await;
+            vectors.delete_unreferenced(false).await;
             if !(reuses_files && is_conflict(&failed)) {
-                names.delete(&storage).await;
+                paths.delete(&storage).await;
             }
         }
         // With these modes the transaction was to create the table, so another writer has created it meanwhile.
@@ -89,11 +90,12 @@ impl Transaction {
     /// table as it is now.
     async fn retry_on_newest_version(
         self,
-        (committer, vectors): (&dyn Committer, &TableVectors),
+        committer: &dyn Committer,
+        vectors: &TableVectors,
         retry: &dyn RetryPolicy,
     ) -> Option<Result<Option<Outcome>, Failed>> {
         match Box::pin(self.on_newest_version()).await {
-            Ok(Some(rebased)) => Some(Box::pin(rebased.commit_once((committer, vectors), retry)).await),
+            Ok(Some(rebased)) => Some(Box::pin(rebased.commit_once(committer, vectors, retry)).await),
             Ok(None) => None,
             Err(error) => Some(Err(Failed::NotWritten(error))),
         }
@@ -102,10 +104,11 @@ impl Transaction {
     /// Prepares the commit, puts it into the log, and does the work after a commit. Only the commit loop retries here.
     async fn commit_once(
         mut self,
-        (committer, vectors): (&dyn Committer, &TableVectors),
+        committer: &dyn Committer,
+        vectors: &TableVectors,
         retry: &dyn RetryPolicy,
     ) -> Result<Option<Outcome>, Failed> {
-        let (storage, base, is_resumed) = (self.storage.clone(), self.base.clone(), self.is_resumed);
+        let (storage, base, is_resumed) = (self.storage.clone(), self.base.state.clone(), self.base.is_resumed);
         let syncing = self.take_syncing();
         let prepared = async {
             syncing.wait().await?;
@@ -113,30 +116,31 @@ impl Transaction {
         };
         let Some(prepared) = prepared.await.map_err(Failed::NotWritten)? else { return Ok(None) };
         if let Some(base) = &base {
-            check_same_table(committer, (&base.state, base.commit_file())).await?;
+            check_same_table(committer, base).await?;
         }
         let metrics = prepared.metrics.clone();
-        let committed = try_commit(prepared, (committer, vectors), retry).await?;
+        let committed = try_commit(prepared, committer, vectors, retry).await?;
         log_committed(&committed, storage.location());
         let verified = async {
             match &base {
-                Some(base) => verify_same_table(committer, &committed, (&base.state, base.commit_file())).await,
+                Some(base) => verify_same_table(committer, &committed, base).await,
                 None => Ok(()),
             }
         };
         // A resumed write does not know the table's counts.
         let counted_base = base.as_ref().filter(|_| !is_resumed);
-        let after = AfterCommit::run_if(&storage, &committed, (counted_base, verified), retry.now_ms()).await?;
-        Ok(Some(Outcome { committed, metrics, after }))
+        let post_commit =
+            PostCommit::run_unless_base_changed(&storage, &committed, counted_base, verified, retry.now_ms()).await?;
+        Ok(Some(Outcome { committed, metrics, post_commit }))
     }
 
     /// After the last step, writes and reads once what the commit needs.
     async fn complete(&mut self, now_ms: i64) -> Result<()> {
-        if !self.is_complete {
+        if !self.files.are_complete {
             // Boxed: few transactions need these futures, which are as large as a writer.
             Box::pin(self.remove_overwritten(now_ms)).await?;
             Box::pin(self.complete_changes()).await?;
-            self.is_complete = true;
+            self.files.are_complete = true;
         }
         Ok(())
     }
@@ -150,7 +154,7 @@ impl Transaction {
             return Ok(None);
         }
         self.complete(now_ms).await?;
-        let isolation = match (self.isolation, &self.base) {
+        let isolation = match (self.isolation, &self.base.state) {
             (Some(isolation), _) => isolation,
             (None, Some(base)) => {
                 Properties::of(&base.state.metadata).isolation_level().map_err(|e| self.in_table(e))?
@@ -158,22 +162,22 @@ impl Transaction {
             (None, None) => IsolationLevel::default(),
         };
         let metrics = self.metrics(now_ms);
-        let numbered = self.numbered().map_err(|e| self.in_table(e))?;
+        let with_watermarks = self.metadata_with_identity_watermarks().map_err(|e| self.in_table(e))?;
         let (operation, parameters) = self.take_operation();
         let mut others = Vec::new();
-        others.extend(self.protocol.map(Action::Protocol));
-        others.extend(numbered.or(self.metadata).map(Action::Metadata));
+        others.extend(self.table.protocol.map(Action::Protocol));
+        others.extend(with_watermarks.or(self.table.metadata).map(Action::Metadata));
         if let (Some(app_id), Some(version)) = (&self.options.app_id, self.options.app_version) {
             let txn = Txn { app_id: app_id.clone(), version, last_updated: Some(now_ms) };
             others.push(Action::Txn(txn));
         }
-        others.extend(self.domains.into_values().map(Action::DomainMetadata));
-        let mut actions = self.set_files.unwrap_or(self.removed);
+        others.extend(self.table.domains.into_values().map(Action::DomainMetadata));
+        let mut actions = self.files.only_file_actions.unwrap_or(self.files.removed);
         others.into_iter().try_for_each(|action| actions.push(action))?;
-        let marked = std::mem::take(&mut self.rows.marked);
-        self.rows.add_to(&mut actions)?;
-        self.added.add_to(&mut actions)?;
-        let state = self.base.map(|base| base.state);
+        let marked = std::mem::take(&mut self.files.rows.marked);
+        self.files.rows.add_to(&mut actions)?;
+        self.files.added.add_to(&mut actions)?;
+        let state = self.base.state.map(|base| base.state);
         Ok(Some(PreparedCommit {
             pending: Pending { state, read: self.read, read_apps: BTreeSet::new(), isolation, actions, marked },
             operation,
@@ -187,13 +191,6 @@ impl Transaction {
 
     /// Whether no step has changed anything.
     pub(crate) fn changes_nothing(&self) -> bool {
-        self.added.is_empty()
-            && self.removed.is_empty()
-            && self.rows.is_empty()
-            && self.set_files.is_none()
-            && self.overwrites == Overwrites::Nothing
-            && self.metadata.is_none()
-            && self.protocol.is_none()
-            && self.domains.is_empty()
+        self.files.is_empty() && self.write.overwrites == Overwrites::Nothing && self.table.is_empty()
     }
 }

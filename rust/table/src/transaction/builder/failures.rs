@@ -2,10 +2,10 @@
 
 use deltic_protocol::commit::Conflict;
 
+use crate::commit::Failed;
 use crate::error::Kind;
-use crate::transaction::Failed;
 
-/// Whether a failure proves that no commit names the files or ever will. A resumed transaction may have been committed
+/// Whether a failure proves that the files are unreferenced and stay so. A resumed transaction may have been committed
 /// by the process that began it, which only a failure found after reading the log rules out. If it marks rows, a conflict may
 /// also mean that a file could not be read, which may have been different for the other process.
 pub(super) fn proves_no_commit(failed: &Failed, is_resumed: bool, marks_rows: bool) -> bool {

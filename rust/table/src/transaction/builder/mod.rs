@@ -7,10 +7,9 @@
 //!
 //! PROTOCOL.md: "Commit Protocol", "Transaction Identifiers", "Domain Metadata", "Change Metadata".
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use deltic_protocol::action::{DomainMetadata, Metadata, Protocol};
+use deltic_protocol::action::{Metadata, Protocol};
 use deltic_protocol::commit::{Actions, Conflict, PredicatesRead, ReadSet, check_info};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
@@ -18,17 +17,17 @@ use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
-use crate::after_commit::{AfterCommit, HandleState};
+use crate::commit::Committed;
 use crate::error::{Error, Kind, Result};
+use crate::post_commit::{HandleState, PostCommit};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
-use crate::transaction::Committed;
-use crate::write::options::FileOptions;
 use crate::write::plan::DataFile;
 use deltic_store::{Storage, Syncing};
 
 mod added;
+mod cached_base;
 pub(crate) mod change_files;
 mod commit;
 mod failures;
@@ -36,7 +35,7 @@ mod header;
 mod metadata_steps;
 mod metrics;
 mod options;
-mod remembered;
+mod parts;
 mod remove;
 mod resume;
 mod row_steps;
@@ -46,18 +45,19 @@ mod write;
 
 pub(crate) use added::FileOrigin;
 pub use added::delete_written;
-use added::{Added, Names, delete_files};
+use added::{WrittenPaths, delete_files};
 pub use header::TransactionHeader;
+use options::Overwrites;
 pub use options::{
     CreateMode, HandleCache, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions,
     WriteOptions,
 };
-use options::{Overwrites, Planned};
-pub(crate) use rows::{RowChanges, SavedMetadata};
+use parts::{Base, Derived, FileChanges, History, TableChanges, Write};
+pub(crate) use rows::SavedMetadata;
 pub(crate) use whole_files::{add_again, remove_columns};
 
-/// The most running syncs of a transaction's files at which a write does not wait for its own syncs.
-const MOST_SYNCS: usize = 64;
+/// The number of running syncs of a transaction's files from which on a write waits for its own syncs.
+const MAX_PENDING_SYNCS: usize = 64;
 
 /// A transaction before its commit.
 #[derive(Debug)]
@@ -65,61 +65,19 @@ pub struct Transaction {
     storage: Storage,
     options: TransactionOptions,
     isolation: Option<IsolationLevel>,
-    /// The version that it is based on; none if it creates a table.
-    base: Option<HandleState>,
-    snapshot: Option<Snapshot>,
-    /// A version that was open already; it is refreshed rather than opened anew.
-    latest: Option<Snapshot>,
-    /// A version that makes this needless, because it has the application's transaction already, or because the table exists:
-    /// no step does anything then.
-    replayed: Option<u64>,
-    /// What a write does if the table exists.
-    mode: Mode,
-    /// Whether another process began it, which may have committed it already: see [`TransactionHeader`].
-    is_resumed: bool,
-    read: ReadSet,
-    /// Which files of the base are removed at the end, besides those that steps have removed.
-    overwrites: Overwrites,
-    /// The condition for rows that must be deleted before new ones are added (`replace_where`); none after they were deleted.
-    delete_first: Option<String>,
-    /// The condition that added rows must make TRUE.
-    replace_where: Option<String>,
-    /// Whether the added rows are the removed ones, in other files.
-    rearrange_only: bool,
-    /// The metrics of OPTIMIZE, if that wrote the files. The files stay after a conflict, to be committed again.
-    rearranged: Option<Map<String, Value>>,
-    removed: Actions,
-    /// Existing files that are added or removed, if the transaction does nothing else to files.
-    set_files: Option<Actions>,
-    added: Added,
-    /// The changes of rows in files that stay.
-    rows: RowChanges,
-    /// Whether all that the commit needs has been written.
-    is_complete: bool,
-    /// The syncing of added files, before whose end they might be lost in a power cut.
-    syncing: Syncing,
-    /// Files that were written and removed again.
-    discarded: Vec<String>,
-    metadata: Option<Metadata>,
-    protocol: Option<Protocol>,
-    /// The schema and partitioning after the commit, computed on first use.
-    shape: Option<Arc<TableShape>>,
-    domains: BTreeMap<String, DomainMetadata>,
-    /// Physical paths of the clustering columns, if they were set.
-    clustering: Option<Vec<Vec<String>>>,
-    parameters: Map<String, Value>,
-    /// The operation and the parameters of each step that has its own, for the history.
-    operations: Vec<(&'static str, Map<String, Value>)>,
-    files: FileOptions,
-    /// The write plan of a schema, computed on first use.
-    planned: Option<Planned>,
-    /// Whether it is a write of rows, maybe of none.
-    writes: bool,
     txn_id: String,
-    /// Whether every live file of the base has row ids.
-    has_ids: bool,
     /// The current time in expressions, in milliseconds since the epoch.
     now_ms: Option<i64>,
+    base: Base,
+    read: ReadSet,
+    write: Write,
+    table: TableChanges,
+    files: FileChanges,
+    history: History,
+    derived: Derived,
+    /// Set if the transaction has nothing to do: the version that has the application's transaction already, or the version
+    /// of the table that a write was to create. No step does anything then.
+    already_committed_version: Option<u64>,
 }
 
 /// How a transaction ended.
@@ -127,8 +85,8 @@ pub struct Transaction {
 pub enum TransactionEnd {
     /// It was committed.
     Committed(Box<Outcome>),
-    /// It was needless, because of this version: the application's transaction, or a later one, was in the table already,
-    /// or there was a table already and the mode was to keep it.
+    /// Nothing was left to do in this version: the application's transaction, or a later one, was in the table already, or
+    /// there was a table already and the mode was to keep it.
     Replayed(u64),
     /// There was nothing to commit.
     Nothing,
@@ -141,8 +99,8 @@ pub struct Outcome {
     pub committed: Committed,
     /// Counters, as in the commit's `operationMetrics`.
     pub metrics: Map<String, Value>,
-    /// The work after the commit.
-    pub after: AfterCommit,
+    /// The result of the work after the commit.
+    pub post_commit: PostCommit,
 }
 
 impl Transaction {
@@ -153,24 +111,24 @@ impl Transaction {
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(
         storage: &Storage,
-        known: HandleCache,
+        cache: HandleCache,
         options: TransactionOptions,
         ids: &dyn Ids,
     ) -> Result<Self> {
-        let mut begun = Self::new(storage, options)?;
-        (begun.latest, begun.now_ms) = (known.latest, known.now_ms);
+        let mut transaction = Self::new(storage, options)?;
+        (transaction.base.latest, transaction.now_ms) = (cache.latest, cache.now_ms);
         // The newest `txn` action of an application needs the newest version.
-        match known.state.filter(|_| begun.options.app_id.is_none()) {
-            Some(state) => begun.base = Some(state),
+        match cache.state.filter(|_| transaction.options.app_id.is_none()) {
+            Some(state) => transaction.base.state = Some(state),
             None => {
-                let snapshot = newest(storage, begun.latest.as_ref()).await?;
-                begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
+                let snapshot = newest(storage, transaction.base.latest.as_ref()).await?;
+                transaction.set_base(HandleState::load(&snapshot).await?, &snapshot);
             }
         }
-        begun.check_writable().map_err(|e| begun.in_table(e))?;
-        begun.find_replayed().await?;
-        begun.txn_id = ids.unique();
-        Ok(begun)
+        transaction.check_writable().map_err(|e| transaction.in_table(e))?;
+        transaction.check_already_committed().await?;
+        transaction.txn_id = ids.unique();
+        Ok(transaction)
     }
 
     /// A transaction without steps, base and application id.
@@ -186,76 +144,54 @@ impl Transaction {
 
     fn empty(storage: Storage, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
         Self {
-            parameters: options.parameters.clone(),
+            history: History { parameters: options.parameters.clone(), operations: Vec::new() },
             storage,
             options,
             isolation,
-            base: None,
-            snapshot: None,
-            latest: None,
-            replayed: None,
-            mode: Mode::Append,
-            is_resumed: false,
-            read: ReadSet::Nothing,
-            overwrites: Overwrites::default(),
-            delete_first: None,
-            replace_where: None,
-            rearrange_only: false,
-            rearranged: None,
-            removed: Actions::new(),
-            set_files: None,
-            added: Added::default(),
-            rows: RowChanges::default(),
-            is_complete: false,
-            syncing: Syncing::default(),
-            discarded: Vec::new(),
-            metadata: None,
-            protocol: None,
-            shape: None,
-            domains: BTreeMap::new(),
-            clustering: None,
-            operations: Vec::new(),
-            files: FileOptions::default(),
-            planned: None,
-            writes: false,
             txn_id: String::new(),
-            has_ids: false,
             now_ms: None,
+            base: Base::default(),
+            read: ReadSet::Nothing,
+            write: Write::default(),
+            table: TableChanges::default(),
+            files: FileChanges::default(),
+            derived: Derived::default(),
+            already_committed_version: None,
         }
     }
 
     /// Sets the version that it is based on.
-    fn build_on(&mut self, state: HandleState, snapshot: &Snapshot) {
-        (self.base, self.snapshot) = (Some(state), Some(snapshot.clone()));
-        (self.shape, self.planned) = (None, None);
+    fn set_base(&mut self, state: HandleState, snapshot: &Snapshot) {
+        (self.base.state, self.base.snapshot) = (Some(state), Some(snapshot.clone()));
+        self.derived = Derived::default();
     }
 
     /// Checks whether the base has the application's transaction already.
-    async fn find_replayed(&mut self) -> Result<()> {
+    async fn check_already_committed(&mut self) -> Result<()> {
         let (Some(app_id), Some(app_version), Some(snapshot)) =
-            (&self.options.app_id, self.options.app_version, &self.snapshot)
+            (&self.options.app_id, self.options.app_version, &self.base.snapshot)
         else {
             return Ok(());
         };
         let txns = snapshot.txns().await?;
         let is_done = txns.iter().any(|txn| &txn.app_id == app_id && txn.version >= app_version);
-        self.replayed = is_done.then(|| snapshot.version());
+        self.already_committed_version = is_done.then(|| snapshot.version());
         Ok(())
     }
 
-    /// The version that makes this needless, if there is one: then no step does anything.
-    pub fn replayed(&self) -> Option<u64> {
-        self.replayed
+    /// The version of the table in which nothing is left to do, if there is one: then no step does anything.
+    pub fn already_committed_version(&self) -> Option<u64> {
+        self.already_committed_version
     }
 
     /// Whether it creates the table.
     pub fn creates(&self) -> bool {
-        self.base.is_none()
+        self.base.state.is_none()
     }
 
     /// Whether it is based on the state after the handle's last commit, without reading the log.
-    pub fn is_on_remembered(&self) -> bool {
-        self.base.as_ref().is_some_and(HandleState::is_remembered)
+    pub fn uses_cached_state(&self) -> bool {
+        self.base.state.as_ref().is_some_and(HandleState::is_cached)
     }
 
     /// The version that is read: at the first call, the newest one.
@@ -264,20 +200,21 @@ impl Transaction {
     /// `Conflict` if rows were written for columns that have changed since, `Unsupported` if deltic cannot write the table
     /// any more; `Invalid` if the transaction creates the table.
     pub async fn snapshot(&mut self) -> Result<Snapshot> {
-        if let Some(snapshot) = &self.snapshot {
+        if let Some(snapshot) = &self.base.snapshot {
             return Ok(snapshot.clone());
         }
-        let Some(old) = &self.base else {
+        let Some(old) = &self.base.state else {
             return Err(self.in_table(Error::invalid("the transaction creates the table, so there is nothing to read")));
         };
-        if self.is_resumed {
+        if self.base.is_resumed {
             // The version of the plan: the commit shows whether the table has changed since.
             let snapshot = Snapshot::open(&self.storage, Some(old.state.version)).await?;
-            return Ok(self.snapshot.insert(snapshot).clone());
+            return Ok(self.base.snapshot.insert(snapshot).clone());
         }
-        let snapshot = newest(&self.storage, self.latest.as_ref()).await?;
-        let new = HandleState::of(&snapshot).await?;
-        let is_untouched = self.added.is_empty() && self.metadata.is_none() && self.protocol.is_none();
+        let snapshot = newest(&self.storage, self.base.latest.as_ref()).await?;
+        let new = HandleState::load(&snapshot).await?;
+        let is_untouched =
+            self.files.added.is_empty() && self.table.metadata.is_none() && self.table.protocol.is_none();
         let (before, after) = (&old.state, &new.state);
         let is_same = (&before.metadata, &before.protocol) == (&after.metadata, &after.protocol);
         let has_statistics = after.clustering.iter().all(|column| before.clustering.contains(column));
@@ -288,8 +225,8 @@ impl Transaction {
                  again";
             return Err(self.in_table(Error::new(conflict, message).at_version(after.version)));
         }
-        check_writable((&after.protocol, &after.metadata), snapshot.shape()).map_err(|e| self.in_table(e))?;
-        self.build_on(new, &snapshot);
+        check_writable(&after.protocol, &after.metadata, snapshot.shape()).map_err(|e| self.in_table(e))?;
+        self.set_base(new, &snapshot);
         Ok(snapshot)
     }
 
@@ -300,7 +237,7 @@ impl Transaction {
     /// As [`ScanPlan::new`] and [`Transaction::snapshot`]; `Invalid` after a change of the metadata.
     pub async fn scan(&mut self, columns: Option<&[String]>, filter: Option<&str>) -> Result<TaskGroup> {
         self.refuse_after_metadata("read rows")?;
-        self.refuse_after_files_of_others("read rows")?;
+        self.refuse_after_external_files("read rows")?;
         let snapshot = self.snapshot().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
         let tasks = plan.tasks().await?;
@@ -315,29 +252,29 @@ impl Transaction {
         });
         let tasks = tasks.into_iter().filter_map(|task| self.with_own_deletes(task).transpose());
         let mut tasks = tasks.collect::<Result<Vec<_>>>()?;
-        tasks.extend(self.added.tasks());
+        tasks.extend(self.files.added.tasks());
         Ok(TaskGroup { spec: plan.spec().clone(), tasks })
     }
 
     /// Whether the transaction removes a file of the base.
     fn is_removed(&self, path: &str) -> bool {
-        self.overwrites == Overwrites::Table || self.removed.removes(path)
+        self.write.overwrites == Overwrites::Table || self.files.removed.removes(path)
     }
 
     /// Adds files that were written by a plan of [`Transaction::plan_write`].
     pub fn append(&mut self, files: Vec<DataFile>) {
-        self.added.extend(files);
+        self.files.added.extend(files);
     }
 
     /// Whether it has added rows.
     pub fn has_added(&self) -> bool {
-        !self.added.is_empty()
+        !self.files.added.is_empty()
     }
 
     /// As [`Transaction::append`], for files that may not be synced to disk yet. The commit waits until they are.
     pub fn append_unsynced(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
         self.append(files);
-        self.syncing.extend(syncing);
+        self.files.syncing.extend(syncing);
     }
 
     /// As [`Transaction::append`], for files that other processes wrote: there may be a million, so each is processed only
@@ -346,7 +283,7 @@ impl Transaction {
     /// # Errors
     /// Those of `files`.
     pub fn append_each(&mut self, files: impl Iterator<Item = Result<DataFile>>) -> Result<()> {
-        self.added.extend_each(files)
+        self.files.added.extend_each(files)
     }
 
     /// Adds files of the table again with other members, such as row ids. Only winners that mention the same
@@ -366,17 +303,17 @@ impl Transaction {
     /// Sets the operation and its parameters.
     pub(crate) fn set_operation(&mut self, operation: &str, parameters: Map<String, Value>) {
         operation.clone_into(&mut self.options.operation);
-        self.parameters = parameters;
+        self.history.parameters = parameters;
     }
 
     /// Whether so many syncs of its files are running that a write should wait for its own.
-    pub fn has_many_syncs(&self) -> bool {
-        self.syncing.under_way() >= MOST_SYNCS
+    pub fn should_wait_for_syncs(&self) -> bool {
+        self.files.syncing.under_way() >= MAX_PENDING_SYNCS
     }
 
     /// Takes the syncing of the files, which must end before a commit names them, for a committer that waits for it.
     pub fn take_syncing(&mut self) -> Syncing {
-        std::mem::take(&mut self.syncing)
+        std::mem::take(&mut self.files.syncing)
     }
 
     /// The storage of the table.
@@ -385,46 +322,48 @@ impl Transaction {
     }
 
     /// The protocol and the metadata of the table after the commit.
-    fn after(&self) -> Result<(&Protocol, &Metadata)> {
-        let before = self.base.as_ref().map(|base| &base.state);
-        let protocol = self.protocol.as_ref().or(before.map(|state| &state.protocol));
-        let metadata = self.metadata.as_ref().or(before.map(|state| &state.metadata));
+    fn protocol_and_metadata(&self) -> Result<(&Protocol, &Metadata)> {
+        let before = self.base.state.as_ref().map(|base| &base.state);
+        let protocol = self.table.protocol.as_ref().or(before.map(|state| &state.protocol));
+        let metadata = self.table.metadata.as_ref().or(before.map(|state| &state.metadata));
         protocol.zip(metadata).ok_or_else(|| Error::internal("a transaction has no table and creates none"))
     }
 
     /// The shape of the table after the commit, computed once.
     pub(crate) fn shape_after(&mut self) -> Result<Arc<TableShape>> {
-        if let Some(shape) = &self.shape {
+        if let Some(shape) = &self.derived.shape {
             return Ok(shape.clone());
         }
-        let of_base = self.snapshot.as_ref().filter(|_| self.metadata.is_none() && self.protocol.is_none());
+        let of_base =
+            self.base.snapshot.as_ref().filter(|_| self.table.metadata.is_none() && self.table.protocol.is_none());
         let shape = match of_base {
             Some(snapshot) => snapshot.shape().clone(),
             None => {
-                let (protocol, metadata) = self.after()?;
+                let (protocol, metadata) = self.protocol_and_metadata()?;
                 let schema = metadata.schema()?;
                 let mapping = Properties::of(metadata).column_mapping(protocol, &schema)?;
                 TableShape { schema, partition_columns: metadata.partition_columns.clone(), mapping }
             }
         };
-        Ok(self.shape.insert(Arc::new(shape)).clone())
+        Ok(self.derived.shape.insert(Arc::new(shape)).clone())
     }
 
     /// Refuses a table that deltic cannot write.
     fn check_writable(&mut self) -> Result<()> {
         let shape = self.shape_after()?;
-        check_writable(self.after()?, &shape)
+        let (protocol, metadata) = self.protocol_and_metadata()?;
+        check_writable(protocol, metadata, &shape)
     }
 
     /// The paths of the files that were written.
-    fn names(&self) -> Names {
-        self.added.names().and(self.rows.written())
+    fn written_paths(&self) -> WrittenPaths {
+        self.files.added.paths().and(self.files.rows.written())
     }
 
-    /// Deletes the files that were written, as far as the store lets it. No other writer or reader has seen them.
+    /// Deletes the files that were written, best effort. No other writer or reader has seen them.
     pub async fn abandon(self) {
-        self.names().delete(&self.storage).await;
-        delete_files(&self.storage, self.discarded).await;
+        self.written_paths().delete(&self.storage).await;
+        delete_files(&self.storage, self.files.discarded).await;
     }
 
     fn in_table(&self, error: Error) -> Error {
@@ -432,13 +371,13 @@ impl Transaction {
     }
 }
 
-fn check_writable((protocol, metadata): (&Protocol, &Metadata), shape: &TableShape) -> Result<()> {
+fn check_writable(protocol: &Protocol, metadata: &Metadata, shape: &TableShape) -> Result<()> {
     feature::check_writable(protocol, metadata, &shape.schema)
 }
 
 async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {
     match latest {
-        Some(known) => known.refresh().await,
+        Some(latest) => latest.refresh().await,
         None => Snapshot::open(storage, None).await,
     }
 }

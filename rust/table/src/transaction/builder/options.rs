@@ -7,8 +7,8 @@ use deltic_protocol::schema::StructType;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use crate::after_commit::HandleState;
 use crate::error::{Error, Result};
+use crate::post_commit::HandleState;
 use crate::snapshot::Snapshot;
 use crate::write::options::FileOptions;
 use crate::write::plan::WritePlan;

@@ -14,7 +14,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use super::Transaction;
-use super::whole_files::{batch_of, fully_matching, remove_columns};
+use super::whole_files::{batch_of, remove_columns, require_fully_matching};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::plan::DataFile;
@@ -25,14 +25,14 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if one of them is not in the table, including the changes of this transaction.
     pub async fn remove_paths(&mut self, paths: &[String], now_ms: i64) -> Result<u64> {
-        if self.replayed.is_some() {
+        if self.already_committed_version.is_some() {
             return Ok(0);
         }
-        self.refuse_after_records()?;
+        self.refuse_after_change_files()?;
         let snapshot = self.removable().await?;
         let mut wanted: HashSet<String> = paths.iter().map(|path| canonical_path(path).into_owned()).collect();
         let added: HashSet<String> =
-            self.added.of_this_process().map(|file| canonical_path(&file.add.path).into_owned()).collect();
+            self.files.added.local().map(|file| canonical_path(&file.add.path).into_owned()).collect();
         let added: HashSet<String> = added.into_iter().filter(|path| wanted.remove(path)).collect();
         let (mut removes, mut files) = (Actions::new(), PathSet::default());
         if !wanted.is_empty() {
@@ -62,10 +62,10 @@ impl Transaction {
     /// # Errors
     /// `Invalid`, naming the file, if a file may have other rows too.
     pub async fn remove_where(&mut self, filter: &str, now_ms: i64) -> Result<u64> {
-        if self.replayed.is_some() {
+        if self.already_committed_version.is_some() {
             return Ok(0);
         }
-        self.refuse_after_records()?;
+        self.refuse_after_change_files()?;
         let snapshot = self.removable().await?;
         let shape = snapshot.shape().clone();
         let predicate = parse(filter)?.bind(&shape.schema).map_err(|e| self.in_table(e))?;
@@ -77,7 +77,7 @@ impl Transaction {
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
             let is_gone = |path: &str| self.is_removed(path);
-            for row in fully_matching(&adds, &shape, &predicate, is_gone).map_err(|e| self.in_table(e))? {
+            for row in require_fully_matching(&adds, &shape, &predicate, is_gone).map_err(|e| self.in_table(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
                     removes.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
@@ -86,8 +86,8 @@ impl Transaction {
             }
         }
         let mut dropped = HashSet::new();
-        if let Some(added) = self.own_adds()? {
-            let rows = fully_matching(&added, &shape, &predicate, |_| false).map_err(|e| self.in_table(e))?;
+        if let Some(added) = self.local_adds()? {
+            let rows = require_fully_matching(&added, &shape, &predicate, |_| false).map_err(|e| self.in_table(e))?;
             dropped.extend(rows.into_iter().map(|row| added.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));
@@ -99,18 +99,18 @@ impl Transaction {
     }
 
     /// Removes files that this transaction has added.
-    pub(crate) fn discard(&mut self, goes: impl Fn(&DataFile) -> bool) {
-        self.discarded.extend(self.added.discard(goes));
+    pub(crate) fn discard(&mut self, should_remove: impl Fn(&DataFile) -> bool) {
+        self.files.discarded.extend(self.files.added.discard(should_remove));
     }
 
     /// The files of this process as columns, if there are any.
-    pub(crate) fn own_adds(&self) -> Result<Option<AddBatch>> {
-        let mut adds = self.added.of_this_process().map(|file| file.add.clone()).peekable();
+    pub(crate) fn local_adds(&self) -> Result<Option<AddBatch>> {
+        let mut adds = self.files.added.local().map(|file| file.add.clone()).peekable();
         if adds.peek().is_none() { Ok(None) } else { batch_of(adds).map(Some) }
     }
 
     /// The version to remove files from. Whether the table is append-only depends on the version that is read, which may be
-    /// newer than the remembered one.
+    /// newer than the cached one.
     pub(crate) async fn removable(&mut self) -> Result<Snapshot> {
         let snapshot = self.searchable().await?;
         if Properties::of(snapshot.metadata()).append_only()? {
@@ -123,28 +123,28 @@ impl Transaction {
     /// The version that is searched for rows.
     pub(crate) async fn searchable(&mut self) -> Result<Snapshot> {
         self.refuse_after_metadata("remove files")?;
-        self.refuse_after_files_of_others("remove files")?;
+        self.refuse_after_external_files("remove files")?;
         self.snapshot().await
     }
 
     /// Refuses to remove files after change files were written: they may have rows of these files.
-    pub(super) fn refuse_after_records(&self) -> Result<()> {
-        match self.rows.change_files.is_empty() {
+    pub(super) fn refuse_after_change_files(&self) -> Result<()> {
+        match self.files.rows.change_files.is_empty() {
             true => Ok(()),
             false => {
                 let message = "this transaction has written change files already (`delta.enableChangeDataFeed`); \
-                               remove files before that";
+                               remove files before the step that wrote them";
                 Err(self.in_table(Error::invalid(message)))
             }
         }
     }
 
     /// Refuses a step after files of other processes were added: these are not read again.
-    pub(super) fn refuse_after_files_of_others(&self, what: &str) -> Result<()> {
-        match self.added.has_others() {
+    pub(super) fn refuse_after_external_files(&self, what: &str) -> Result<()> {
+        match self.files.added.has_external_files() {
             false => Ok(()),
             true => {
-                let message = format!("files that other processes wrote were added already; {what} before that");
+                let message = format!("files that other processes wrote were added already; {what} before adding them");
                 Err(self.in_table(Error::invalid(message)))
             }
         }

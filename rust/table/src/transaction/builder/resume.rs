@@ -13,23 +13,22 @@ impl Transaction {
     /// # Errors
     /// `Internal` if the transaction has parts that a header cannot have: rows, removed files, changes of rows and domains.
     pub fn header(&self) -> Result<TransactionHeader> {
-        let has_steps =
-            !self.added.is_empty() || !self.removed.is_empty() || !self.rows.is_empty() || !self.domains.is_empty();
-        if !self.writes || has_steps {
+        let has_steps = !self.files.is_empty() || !self.table.domains.is_empty();
+        if !self.write.is_write || has_steps {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
         }
         Ok(TransactionHeader {
             location: self.storage.location().to_owned(),
-            base: self.base.as_ref().map(|base| base.state.clone()),
-            base_file: self.base.as_ref().and_then(HandleState::commit_file),
-            protocol: self.protocol.clone(),
-            metadata: self.metadata.clone(),
-            overwrites: self.overwrites,
-            delete_first: self.delete_first.clone(),
-            rearrange_only: self.rearrange_only,
-            replayed: self.replayed,
+            base: self.base.state.as_ref().map(|base| base.state.clone()),
+            base_file: self.base.state.as_ref().and_then(HandleState::commit_file),
+            protocol: self.table.protocol.clone(),
+            metadata: self.table.metadata.clone(),
+            overwrites: self.write.overwrites,
+            delete_first: self.write.replace_where_pending.clone(),
+            rearrange_only: self.write.rearrange_only,
+            replayed: self.already_committed_version,
             options: self.options.clone(),
-            parameters: self.parameters.clone(),
+            parameters: self.history.parameters.clone(),
             txn_id: self.txn_id.clone(),
         })
     }
@@ -42,16 +41,17 @@ impl Transaction {
     /// table.
     pub fn resume(storage: &Storage, header: TransactionHeader) -> Result<Self> {
         if header.location != storage.location() {
-            let message = format!("the write was begun on the table at {}", header.location);
+            let message = format!("the write was started on the table at {}", header.location);
             return Err(Error::invalid(message).in_table(storage.location()));
         }
         let mut resumed = Self::new(storage, header.options)?;
         resumed.txn_id = header.txn_id;
-        resumed.base = header.base.map(|state| HandleState::read_elsewhere(state, header.base_file));
-        (resumed.protocol, resumed.metadata) = (header.protocol, header.metadata);
-        (resumed.replayed, resumed.parameters) = (header.replayed, header.parameters);
-        (resumed.is_resumed, resumed.writes) = (true, true);
-        (resumed.delete_first, resumed.rearrange_only) = (header.delete_first, header.rearrange_only);
+        resumed.base.state = header.base.map(|state| HandleState::from_other_process(state, header.base_file));
+        (resumed.table.protocol, resumed.table.metadata) = (header.protocol, header.metadata);
+        (resumed.already_committed_version, resumed.history.parameters) = (header.replayed, header.parameters);
+        (resumed.base.is_resumed, resumed.write.is_write) = (true, true);
+        (resumed.write.replace_where_pending, resumed.write.rearrange_only) =
+            (header.delete_first, header.rearrange_only);
         resumed.check_writable().map_err(|e| resumed.in_table(e))?;
         match header.overwrites {
             Overwrites::Nothing => {}

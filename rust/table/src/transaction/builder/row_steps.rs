@@ -18,12 +18,12 @@ use deltic_protocol::property::{Properties, RowTracking};
 use deltic_protocol::schema::StructType;
 
 use super::rows::SavedMetadata;
-use super::{FileOrigin, Ids, Transaction};
+use super::{Derived, FileOrigin, Ids, Transaction};
+use crate::commit::TableVectors;
 use crate::error::{Error, Result};
 use crate::scan::plan::read_spec;
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::snapshot::Snapshot;
-use crate::transaction::TableVectors;
 use crate::transaction::row_counts::RowCounts;
 use crate::write::plan::{DataFile, FileKind, WriteSpec};
 use deltic_store::Syncing;
@@ -37,29 +37,29 @@ impl Transaction {
         if self.is_removed(&task.path) {
             return Ok(None);
         }
-        if let Some(marked) = self.rows.marked.get(&task.path) {
+        if let Some(marked) = self.files.rows.marked.get(&task.path) {
             task.deletion_vector = Some(marked.all_deleted().to_inline()?);
         }
         Ok(Some(task))
     }
 
     /// The files that the transaction has written, by path, and whether their rows are new.
-    pub(crate) fn own(&self) -> HashMap<&str, FileOrigin> {
-        self.added.own_by_path()
+    pub(crate) fn local_files(&self) -> HashMap<&str, FileOrigin> {
+        self.files.added.local_by_path()
     }
 
     /// Takes the condition of a write that replaces rows, once. The columns are those of the base until
     /// [`Transaction::restore_metadata`].
     pub(crate) fn take_replace_condition(&mut self) -> Option<(String, SavedMetadata)> {
-        let filter = self.delete_first.take()?;
-        (self.shape, self.planned) = (None, None);
-        Some((filter, SavedMetadata(self.protocol.take(), self.metadata.take())))
+        let filter = self.write.replace_where_pending.take()?;
+        self.derived = Derived::default();
+        Some((filter, SavedMetadata(self.table.protocol.take(), self.table.metadata.take())))
     }
 
     /// Restores the protocol and the metadata that a step saved.
     pub(crate) fn restore_metadata(&mut self, SavedMetadata(protocol, metadata): SavedMetadata) {
-        (self.protocol, self.metadata) = (protocol, metadata);
-        (self.shape, self.planned) = (None, None);
+        (self.table.protocol, self.table.metadata) = (protocol, metadata);
+        self.derived = Derived::default();
     }
 
     /// Sets the schema that a step needs. Returns what was set before, for [`Transaction::restore_metadata`].
@@ -67,12 +67,12 @@ impl Transaction {
     /// # Errors
     /// Those of [`Transaction::set_metadata`].
     pub(crate) fn set_step_schema(&mut self, schema: StructType, ids: &dyn Ids) -> Result<SavedMetadata> {
-        let before = SavedMetadata(self.protocol.clone(), self.metadata.clone());
+        let before = SavedMetadata(self.table.protocol.clone(), self.table.metadata.clone());
         let change = MetadataChange { schema: Some(schema), ..MetadataChange::default() };
-        let operations = self.operations.len();
+        let operations = self.history.operations.len();
         let changed = self.set_metadata(change, ids);
         // The history has the step, not its schema change.
-        self.operations.truncate(operations);
+        self.history.operations.truncate(operations);
         match changed {
             Ok(()) => Ok(before),
             Err(error) => {
@@ -88,7 +88,7 @@ impl Transaction {
     /// Those of [`read_spec`].
     pub(crate) fn rows_spec(&mut self, snapshot: &Snapshot) -> Result<ReadSpec> {
         let spec = read_spec(snapshot, None)?;
-        if self.metadata.is_none() {
+        if self.table.metadata.is_none() {
             return Ok(spec);
         }
         let shape = self.shape_after()?;
@@ -103,17 +103,17 @@ impl Transaction {
 
     /// Marks rows of a file of the base as deleted; the file stays.
     pub(crate) fn mark(&mut self, marked: MarkedFile) {
-        self.rows.marked.mark(marked);
+        self.files.rows.marked.mark(marked);
     }
 
     /// Removes files of the base.
     ///
     /// # Errors
-    /// `Internal` if they cannot be printed, which the types rule out.
+    /// `Internal` if they cannot be serialised (cannot happen).
     pub(crate) fn remove_files(&mut self, removes: Actions) -> Result<()> {
-        self.removed.append(removes)?;
-        let removed = &self.removed;
-        self.rows.marked.retain(|path| !removed.removes(path));
+        self.files.removed.append(removes)?;
+        let removed = &self.files.removed;
+        self.files.rows.marked.retain(|path| !removed.removes(path));
         Ok(())
     }
 
@@ -124,8 +124,8 @@ impl Transaction {
 
     /// Adds files with rows of the base, some of them updated.
     pub(crate) fn add_rewritten(&mut self, (files, syncing): (Vec<DataFile>, Syncing)) {
-        self.added.extend_rewritten(files);
-        self.syncing.extend(syncing);
+        self.files.added.extend_rewritten(files);
+        self.files.syncing.extend(syncing);
     }
 
     /// Adds change files. `recorded_rows`: the rows of files of the base that they cover, by path; none for all rows.
@@ -134,25 +134,25 @@ impl Transaction {
         (files, syncing): (Vec<DataFile>, Syncing),
         recorded_rows: impl IntoIterator<Item = (String, Option<DeletionVector>)>,
     ) {
-        self.rows.change_files.extend(files.into_iter().map(|file| Cdc {
+        self.files.rows.change_files.extend(files.into_iter().map(|file| Cdc {
             path: file.add.path,
             partition_values: file.add.partition_values,
             size: file.add.size,
             data_change: false,
             tags: None,
         }));
-        self.syncing.extend(syncing);
-        recorded_rows.into_iter().for_each(|(path, rows)| self.rows.add_recorded_rows(&path, rows));
+        self.files.syncing.extend(syncing);
+        recorded_rows.into_iter().for_each(|(path, rows)| self.files.rows.add_recorded_rows(&path, rows));
     }
 
     /// The rows of a file of the base that the transaction has marked as deleted.
     pub(crate) fn marked_rows(&self, path: &str) -> DeletionVector {
-        self.rows.marked.get(path).map(|marked| marked.rows.clone()).unwrap_or_default()
+        self.files.rows.marked.get(path).map(|marked| marked.rows.clone()).unwrap_or_default()
     }
 
     /// Changes the counts of the row steps.
     pub(crate) fn count_rows(&mut self, count: impl FnOnce(&mut RowCounts)) {
-        count(self.rows.counts());
+        count(self.files.rows.counts());
     }
 
     /// Whether deleted rows are marked in deletion vectors rather than files rewritten (`delta.enableDeletionVectors`).
@@ -160,15 +160,16 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if the property cannot be read.
     pub(crate) fn writes_deletion_vectors(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
-        let may_mark = feature::supported(protocol).contains("deletionVectors") && !self.rows.without_deletion_vectors;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
+        let may_mark =
+            feature::supported(protocol).contains("deletionVectors") && !self.files.rows.without_deletion_vectors;
         Ok(may_mark && Properties::of(metadata).deletion_vectors()?)
     }
 
     /// Rewrites files rather than write deletion vectors, whatever the table's properties say: no deleted row stays in a
     /// live file.
     pub(crate) fn disable_deletion_vectors(&mut self) {
-        self.rows.without_deletion_vectors = true;
+        self.files.rows.without_deletion_vectors = true;
     }
 
     /// Whether the table has a change data feed (`delta.enableChangeDataFeed`).
@@ -176,7 +177,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if the property cannot be read.
     pub(crate) fn has_change_data_feed(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         Ok(feature::supported(protocol).contains("changeDataFeed") && Properties::of(metadata).change_data_feed()?)
     }
 
@@ -185,14 +186,14 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if the table tracks rows and does not name these columns.
     pub(crate) fn tracks_rows(&self) -> Result<Option<RowTracking>> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let tracking = Properties::of(metadata).row_tracking(protocol)?;
         if let Some(RowTracking { row_id_column: None, .. } | RowTracking { row_commit_version_column: None, .. }) =
             &tracking
         {
             return Err(self.in_table(Error::corrupt(
-                "the table tracks rows, and its properties do not name the columns in which copied rows keep their \
-                 ids (`delta.rowTracking.materializedRowIdColumnName`, `…RowCommitVersionColumnName`)",
+                "row tracking: the properties `delta.rowTracking.materializedRowIdColumnName` and \
+                 `…RowCommitVersionColumnName` are missing",
             )));
         }
         Ok(tracking)
@@ -212,7 +213,7 @@ impl Transaction {
 
     /// Where this commit's deletion vectors are stored.
     pub(super) fn vector_store(&mut self) -> Result<TableVectors> {
-        let prefix_length = match self.rows.marked.is_empty() {
+        let prefix_length = match self.files.rows.marked.is_empty() {
             true => None,
             false => self.rewrite_spec(FileKind::Data)?.random_prefix_length,
         };

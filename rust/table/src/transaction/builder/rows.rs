@@ -11,7 +11,7 @@ use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::replay::canonical_path;
 use serde_json::{Map, Value};
 
-use super::added::Added;
+use super::added::AddedFiles;
 use crate::error::Result;
 use crate::transaction::row_counts::{FileCounts, RowCounts};
 
@@ -40,7 +40,7 @@ impl RowChanges {
     }
 
     /// Whether the transaction has a step that changes rows, even if no row matched.
-    pub(super) fn is_asked_for(&self) -> bool {
+    pub(super) fn has_row_step(&self) -> bool {
         self.counts.is_some()
     }
 
@@ -73,13 +73,19 @@ impl RowChanges {
     /// Adds the `cdc` actions.
     ///
     /// # Errors
-    /// `Internal` if it cannot be printed, which the types rule out.
+    /// `Internal` if it cannot be serialised (cannot happen).
     pub(super) fn add_to(self, actions: &mut Actions) -> Result<()> {
         self.change_files.into_iter().try_for_each(|cdc| actions.push(Action::Cdc(cdc)))
     }
 
     /// Adds the counts to the operation metrics, if the transaction changes rows.
-    pub(super) fn metrics(&self, removed_files: u64, added: &Added, now_ms: i64, metrics: &mut Map<String, Value>) {
+    pub(super) fn metrics(
+        &self,
+        removed_files: u64,
+        added: &AddedFiles,
+        now_ms: i64,
+        metrics: &mut Map<String, Value>,
+    ) {
         let Some(counts) = &self.counts else { return };
         let (rewritten, new) = (added.rewritten_totals(), added.totals());
         let updated = self.marked.iter().filter(|marked| marked.add.deletion_vector.is_some()).count();

@@ -12,7 +12,7 @@ use deltic_protocol::feature;
 use deltic_protocol::property::{IsolationLevel, Properties};
 use serde_json::{Map, Value, json};
 
-use super::super::{Ids, Transaction};
+use super::super::{Derived, Ids, Transaction};
 use crate::error::{Error, Result};
 
 /// The operation in the history if there are several steps.
@@ -25,7 +25,7 @@ impl Transaction {
     /// `Invalid` if the new metadata is invalid or cannot follow the old one, or if rows were written under the old one;
     /// `Unsupported` if deltic could not write the table afterwards.
     pub fn alter(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
-        if self.replayed.is_some() {
+        if self.already_committed_version.is_some() {
             return Ok(());
         }
         self.refuse_after_rows("change the metadata")?;
@@ -39,7 +39,7 @@ impl Transaction {
         let after = Properties::of(&altered.metadata);
         let enables = after.is_true("delta.enableRowTracking")?
             && !Properties::of(metadata).is_true("delta.enableRowTracking")?;
-        if enables && !self.has_ids && self.base.is_some() {
+        if enables && !self.base.all_files_have_row_ids && self.base.state.is_some() {
             let message = "enabling row tracking gives ids to existing files, which takes several commits: call \
                            `Table.enable_row_tracking`";
             return Err(Error::invalid(message));
@@ -48,33 +48,33 @@ impl Transaction {
         feature::check_writable(altered.protocol.as_ref().unwrap_or(protocol), &altered.metadata, &schema)?;
         let is_changed = altered.metadata != *metadata;
         if is_changed || altered.protocol.is_some() {
-            let metadata = if is_changed { Some(altered.metadata) } else { self.metadata.take() };
-            (self.metadata, self.protocol) = (metadata, altered.protocol.or(self.protocol.take()));
+            let metadata = if is_changed { Some(altered.metadata) } else { self.table.metadata.take() };
+            (self.table.metadata, self.table.protocol) = (metadata, altered.protocol.or(self.table.protocol.take()));
         }
         if let Some(columns) = altered.clustering {
             self.set_clustering(Some(columns));
         }
-        (self.shape, self.planned) = (None, None);
+        self.derived = Derived::default();
         if !matches!(alteration, Alteration::Set(_)) {
-            self.operations.push((altered.operation, altered.parameters));
+            self.history.operations.push((altered.operation, altered.parameters));
         }
         Ok(())
     }
 
     /// The table that the next step changes.
     pub(in crate::transaction::builder) fn before(&self) -> Result<Before<'_>> {
-        let (protocol, metadata) = self.after()?;
-        let version = self.base.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
+        let (protocol, metadata) = self.protocol_and_metadata()?;
+        let version = self.base.state.as_ref().map_or(0, |base| base.state.version.saturating_add(1));
         Ok(Before { protocol, metadata, clustering: self.clustering(), version })
     }
 
     /// Refuses a change of the metadata after rows were written.
     pub(in crate::transaction::builder) fn refuse_after_rows(&self, what: &str) -> Result<()> {
-        match self.added.is_empty() && self.rows.is_empty() {
+        match self.files.added.is_empty() && self.files.rows.is_empty() {
             true => Ok(()),
             false => {
                 let message =
-                    format!("rows were written under the old metadata in this transaction; {what} before that");
+                    format!("rows were written under the old metadata in this transaction; {what} before writing rows");
                 Err(self.in_table(Error::invalid(message)))
             }
         }
@@ -82,9 +82,9 @@ impl Transaction {
 
     /// Sets the metadata and, if given, the protocol of the table.
     pub(in crate::transaction::builder) fn set_table(&mut self, metadata: Metadata, protocol: Option<Protocol>) {
-        self.metadata = Some(metadata);
-        self.protocol = protocol.or(self.protocol.take());
-        (self.shape, self.planned) = (None, None);
+        self.table.metadata = Some(metadata);
+        self.table.protocol = protocol.or(self.table.protocol.take());
+        self.derived = Derived::default();
     }
 
     /// Records the operation of a step for the history.
@@ -93,12 +93,12 @@ impl Transaction {
         operation: &'static str,
         parameters: Map<String, Value>,
     ) {
-        self.operations.push((operation, parameters));
+        self.history.operations.push((operation, parameters));
     }
 
     /// Sets a domain that only writers set.
     pub(in crate::transaction::builder) fn set_own_domain(&mut self, domain: DomainMetadata) {
-        self.domains.insert(domain.domain.clone(), domain);
+        self.table.domains.insert(domain.domain.clone(), domain);
     }
 
     /// Adds to the read set, and sets the isolation level.
@@ -109,8 +109,8 @@ impl Transaction {
 
     /// Physical paths of the columns by which the table will be clustered.
     pub(in crate::transaction::builder) fn clustering(&self) -> &[Vec<String>] {
-        let of_base = || self.base.as_ref().map_or(&[][..], |base| &base.state.clustering);
-        self.clustering.as_deref().unwrap_or_else(of_base)
+        let of_base = || self.base.state.as_ref().map_or(&[][..], |base| &base.state.clustering);
+        self.table.clustering.as_deref().unwrap_or_else(of_base)
     }
 
     /// Clusters the table by these columns; none removes the domain of clustering.
@@ -121,9 +121,9 @@ impl Transaction {
             None => String::new(),
         };
         let domain = CLUSTERING_DOMAIN.to_owned();
-        self.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed });
-        self.clustering = Some(columns.unwrap_or_default());
-        (self.shape, self.planned) = (None, None);
+        self.table.domains.insert(domain.clone(), DomainMetadata { domain, configuration, removed });
+        self.table.clustering = Some(columns.unwrap_or_default());
+        self.derived = Derived::default();
     }
 
     /// Changes the table's metadata as a whole.
@@ -137,8 +137,8 @@ impl Transaction {
     /// Name and parameters of the operation: the caller's, or otherwise those of its steps.
     pub(in crate::transaction::builder) fn take_operation(&mut self) -> (String, Map<String, Value>) {
         let (operation, parameters) =
-            (std::mem::take(&mut self.options.operation), std::mem::take(&mut self.parameters));
-        let mut operations = std::mem::take(&mut self.operations);
+            (std::mem::take(&mut self.options.operation), std::mem::take(&mut self.history.parameters));
+        let mut operations = std::mem::take(&mut self.history.operations);
         let (name, steps) = match (operations.pop(), operations.is_empty()) {
             (None, _) => (SEVERAL, Map::new()),
             (Some((name, parameters)), true) => (name, parameters),

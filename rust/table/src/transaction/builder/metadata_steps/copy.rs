@@ -16,9 +16,9 @@ use serde_json::json;
 
 use super::super::write::find;
 use super::super::{HandleCache, HandleState, Ids, Mode, Transaction, TransactionOptions};
+use crate::commit::load_table_state;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::state_of;
 use deltic_store::Storage;
 
 /// The properties with the names of the columns for ids and versions of copied rows.
@@ -32,27 +32,29 @@ impl Transaction {
     /// `TableExists` if there is one and it is not to be replaced; those of [`copied`].
     pub(crate) async fn copy_of(
         source: &Snapshot,
-        (storage, known): (&Storage, HandleCache),
-        (options, replaces): (TransactionOptions, bool),
+        storage: &Storage,
+        cache: HandleCache,
+        options: TransactionOptions,
+        replaces: bool,
         ids: &dyn Ids,
     ) -> Result<Self> {
-        let mut begun = Self::new(storage, options)?;
-        match find(storage, known.latest.as_ref()).await? {
-            Some(_) if !replaces => return Err(begun.in_table(Error::table_exists())),
-            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
-            None => begun.mode = if replaces { Mode::Append } else { Mode::Error },
+        let mut transaction = Self::new(storage, options)?;
+        match find(storage, cache.latest.as_ref()).await? {
+            Some(_) if !replaces => return Err(transaction.in_table(Error::table_exists())),
+            Some(snapshot) => transaction.set_base(HandleState::load(&snapshot).await?, &snapshot),
+            None => transaction.write.mode = if replaces { Mode::Append } else { Mode::Error },
         }
-        begun.find_replayed().await?;
-        let there = begun.base.as_ref().map(|base| (&base.state.protocol, &base.state.metadata));
+        transaction.check_already_committed().await?;
+        let existing = transaction.base.state.as_ref().map(|base| (&base.state.protocol, &base.state.metadata));
         let of_source = (source.protocol(), source.metadata());
-        let (protocol, metadata) = copied(of_source, there, ids.unique()).map_err(|e| begun.in_table(e))?;
-        begun.set_table(metadata, protocol);
+        let (protocol, metadata) = copied(of_source, existing, ids.unique()).map_err(|e| transaction.in_table(e))?;
+        transaction.set_table(metadata, protocol);
         // All files have ids of the source, or get ids in this commit.
-        begun.every_file_has_ids();
-        begun.txn_id = ids.unique();
-        begun.now_ms = known.now_ms;
-        begun.read_whole_table(ReadSet::AllFiles, IsolationLevel::Serializable);
-        Ok(begun)
+        transaction.every_file_has_ids();
+        transaction.txn_id = ids.unique();
+        transaction.now_ms = cache.now_ms;
+        transaction.read_whole_table(ReadSet::AllFiles, IsolationLevel::Serializable);
+        Ok(transaction)
     }
 
     /// Sets properties of a copy that the source does not have. If only these enable row tracking, its columns keep the
@@ -65,12 +67,12 @@ impl Transaction {
         properties: &BTreeMap<String, String>,
         ids: &dyn Ids,
     ) -> Result<()> {
-        let of_source: Vec<&str> = match &self.metadata {
+        let of_source: Vec<&str> = match &self.table.metadata {
             Some(metadata) => ROW_COLUMNS.into_iter().filter(|key| metadata.configuration.contains_key(*key)).collect(),
             None => Vec::new(),
         };
         self.alter(&Alteration::SetProperties(properties.clone()), ids)?;
-        let (Some(base), Some(metadata)) = (&self.base, &mut self.metadata) else { return Ok(()) };
+        let (Some(base), Some(metadata)) = (&self.base.state, &mut self.table.metadata) else { return Ok(()) };
         for key in ROW_COLUMNS.into_iter().filter(|key| !of_source.contains(key)) {
             if let (Some(name), Some(new)) =
                 (base.state.metadata.configuration.get(key), metadata.configuration.get_mut(key))
@@ -86,14 +88,14 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` if a property cannot be read.
     pub(crate) fn gives_row_ids(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let is_suspended = Properties::of(metadata).is_true("delta.rowTrackingSuspended")?;
         Ok(feature::supported(protocol).contains("rowTracking") && !is_suspended)
     }
 
     /// The version that is replaced, if there is one.
     pub(crate) fn replaced(&self) -> Option<&Snapshot> {
-        self.snapshot.as_ref()
+        self.base.snapshot.as_ref()
     }
 
     /// Sets the files of a copy. Returns whether it differs from the table that is replaced.
@@ -101,23 +103,23 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if that is append-only and files would be removed; those of reading the log.
     pub(crate) async fn become_like(&mut self, source: &Snapshot, files: Actions) -> Result<bool> {
-        let there = self.base.as_ref().map(|base| &base.state);
-        if let Some(state) = there.filter(|_| files.num_removed() > 0)
+        let existing = self.base.state.as_ref().map(|base| &base.state);
+        if let Some(state) = existing.filter(|_| files.num_removed() > 0)
             && Properties::of(&state.metadata).append_only()?
         {
             let message = "the existing table is append-only (`delta.appendOnly`), so its files cannot be removed";
             return Err(self.in_table(Error::invalid(message)));
         }
-        let state = state_of(source).await?;
-        let is_same = there.is_some_and(|there| self.metadata.as_ref() == Some(&there.metadata))
-            && self.protocol.is_none()
+        let state = load_table_state(source).await?;
+        let is_same = existing.is_some_and(|existing| self.table.metadata.as_ref() == Some(&existing.metadata))
+            && self.table.protocol.is_none()
             && files.is_empty()
             && self.clustering() == state.clustering;
-        let tracks_rows = feature::supported(self.after()?.0).contains("rowTracking");
+        let tracks_rows = feature::supported(self.protocol_and_metadata()?.0).contains("rowTracking");
         if self.clustering() != state.clustering {
             self.set_clustering(Some(state.clustering));
         }
-        let before = self.base.as_ref().and_then(|base| base.state.row_id_watermark);
+        let before = self.base.state.as_ref().and_then(|base| base.state.row_id_watermark);
         if let Some(id) = state.row_id_watermark.max(before).filter(|_| tracks_rows) {
             self.set_highest_row_id(id);
         }

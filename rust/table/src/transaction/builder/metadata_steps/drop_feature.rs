@@ -28,7 +28,7 @@ impl Transaction {
     /// `Invalid` if the table does not have the feature or it cannot be dropped, if traces of it are left, with what to do,
     /// or if dropping it needs several commits.
     pub async fn drop_feature(&mut self, name: &str) -> Result<()> {
-        if self.replayed.is_some() {
+        if self.already_committed_version.is_some() {
             return Ok(());
         }
         self.snapshot().await?;
@@ -79,7 +79,7 @@ impl Transaction {
         let Altered { metadata, protocol, operation, parameters, .. } = altered;
         match name {
             "rowTracking" => {
-                if !self.removed.is_empty() {
+                if !self.files.removed.is_empty() {
                     let message = "the transaction has removed files already, and dropping `rowTracking` adds all files of the \
                                    table again; commit first";
                     return Err(self.in_table(Error::invalid(message)));
@@ -89,7 +89,7 @@ impl Transaction {
                 let removed = DomainMetadata { domain: domain.clone(), configuration: String::new(), removed: true };
                 self.set_own_domain(removed);
             }
-            "domainMetadata" if self.domains.values().any(|domain| !domain.removed) => {
+            "domainMetadata" if self.table.domains.values().any(|domain| !domain.removed) => {
                 let message = "the transaction has set a metadata domain already; drop `domainMetadata` in another one";
                 return Err(self.in_table(Error::invalid(message)));
             }

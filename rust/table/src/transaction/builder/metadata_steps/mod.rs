@@ -14,7 +14,8 @@ use serde_json::{Map, json};
 
 use super::write::find;
 use super::{
-    CreateMode, HandleCache, HandleState, Ids, TableDefinition, Transaction, TransactionOptions, check_writable,
+    CreateMode, Derived, HandleCache, HandleState, Ids, TableDefinition, Transaction, TransactionOptions,
+    check_writable,
 };
 use crate::error::{Error, Result};
 use deltic_store::Storage;
@@ -33,45 +34,48 @@ impl Transaction {
     /// table already and `NotFound` if there is none, by the mode; `Unsupported` if deltic cannot write it.
     pub async fn create(
         storage: &Storage,
-        known: HandleCache,
-        (table, mode): (TableDefinition, CreateMode),
-        (ids, now_ms): (&dyn Ids, i64),
+        cache: HandleCache,
+        table: TableDefinition,
+        mode: CreateMode,
+        ids: &dyn Ids,
+        now_ms: i64,
     ) -> Result<Self> {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
-        let mut begun = Self::new(storage, options)?;
-        match (find(storage, known.latest.as_ref()).await?, mode) {
-            (Some(_), CreateMode::Error) => return Err(begun.in_table(Error::table_exists())),
+        let mut transaction = Self::new(storage, options)?;
+        match (find(storage, cache.latest.as_ref()).await?, mode) {
+            (Some(_), CreateMode::Error) => return Err(transaction.in_table(Error::table_exists())),
             (Some(snapshot), CreateMode::Ignore) => {
-                begun.replayed = Some(snapshot.version());
-                return Ok(begun);
+                transaction.already_committed_version = Some(snapshot.version());
+                return Ok(transaction);
             }
             (None, CreateMode::Replace) => {
                 let message = "there is no table to replace; create one, or use the mode `create_or_replace`";
-                return Err(begun.in_table(Error::not_found(message)));
+                return Err(transaction.in_table(Error::not_found(message)));
             }
             (None, _) => {}
             (Some(snapshot), CreateMode::Replace | CreateMode::CreateOrReplace) => {
-                begun.build_on(HandleState::of(&snapshot).await?, &snapshot);
-                begun.check_writable().map_err(|e| begun.in_table(e))?;
-                begun.overwrite()?;
+                transaction.set_base(HandleState::load(&snapshot).await?, &snapshot);
+                transaction.check_writable().map_err(|e| transaction.in_table(e))?;
+                transaction.overwrite()?;
             }
         }
         let cluster_by = table.cluster_by.clone();
-        begun.define(table, (ids, now_ms)).map_err(|e| begun.in_table(e))?;
-        if begun.base.is_some() {
+        transaction.define(table, ids, now_ms).map_err(|e| transaction.in_table(e))?;
+        if transaction.base.state.is_some() {
             // The new table keeps the features of the existing one.
-            begun.check_writable().map_err(|e| begun.in_table(e))?;
+            transaction.check_writable().map_err(|e| transaction.in_table(e))?;
         }
-        begun.record_definition(&cluster_by);
-        begun.txn_id = ids.unique();
-        Ok(begun)
+        transaction.record_definition(&cluster_by);
+        transaction.txn_id = ids.unique();
+        Ok(transaction)
     }
 
     /// Sets the protocol and metadata of a new table; if it replaces an existing one, with what the history needs.
     pub(in crate::transaction::builder) fn define(
         &mut self,
         mut table: TableDefinition,
-        (ids, now_ms): (&dyn Ids, i64),
+        ids: &dyn Ids,
+        now_ms: i64,
     ) -> Result<()> {
         for (name, expression) in &table.constraints {
             table.properties.insert(constraint_key(name), expression.clone());
@@ -79,7 +83,7 @@ impl Transaction {
         if !table.cluster_by.is_empty() {
             table.properties.insert(CLUSTERING_FEATURE.to_owned(), "supported".to_owned());
         }
-        let replaced = self.base.as_ref().map(|base| &base.state);
+        let replaced = self.base.state.as_ref().map(|base| &base.state);
         let protocol = match replaced {
             None => Some(feature::protocol_for(&table.schema, &table.properties)?),
             Some(old) => {
@@ -111,15 +115,15 @@ impl Transaction {
         if !(self.clustering().is_empty() && clustering.is_empty()) {
             self.set_clustering(Some(clustering).filter(|columns| !columns.is_empty()));
         }
-        (self.metadata, self.protocol) = (Some(metadata), protocol);
-        (self.shape, self.planned) = (None, None);
-        let (protocol, metadata) = self.after()?;
+        (self.table.metadata, self.table.protocol) = (Some(metadata), protocol);
+        self.derived = Derived::default();
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         feature::check_rules(protocol, metadata, &schema)
     }
 
     /// Records the definition of a table for the history.
     fn record_definition(&mut self, cluster_by: &[String]) {
-        let Some(metadata) = &self.metadata else { return };
+        let Some(metadata) = &self.table.metadata else { return };
         let parameters = [
             ("clusterBy", json!(json!(cluster_by).to_string())),
             ("isManaged", json!("false")),
@@ -127,20 +131,21 @@ impl Transaction {
             ("partitionBy", json!(json!(metadata.partition_columns).to_string())),
             ("properties", json!(json!(metadata.configuration).to_string())),
         ];
-        self.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
+        self.history.parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
     }
 
     /// Records that every live file of the base has row ids, and so will new files.
     pub(crate) fn every_file_has_ids(&mut self) {
-        self.has_ids = true;
+        self.base.all_files_have_row_ids = true;
     }
 
     /// Refuses a read after a change of the metadata, since columns are resolved by the metadata of the base.
     pub(in crate::transaction::builder) fn refuse_after_metadata(&self, what: &str) -> Result<()> {
-        match &self.metadata {
+        match &self.table.metadata {
             None => Ok(()),
             Some(_) => {
-                let message = format!("the metadata was changed in this transaction already; {what} before that");
+                let message =
+                    format!("the metadata was changed in this transaction already; {what} before changing it");
                 Err(self.in_table(Error::invalid(message)))
             }
         }
@@ -152,27 +157,27 @@ impl Transaction {
     /// `Invalid` if there is no such feature or the table lacks features that it needs, `Unsupported` if deltic does not
     /// know it, or could not write the table with it.
     pub fn add_feature(&mut self, name: &str) -> Result<()> {
-        if self.replayed.is_some() {
+        if self.already_committed_version.is_some() {
             return Ok(());
         }
         let upgraded = self.with_feature(name).map_err(|e| self.in_table(e))?;
         if upgraded.is_some() {
-            self.protocol = upgraded;
-            (self.shape, self.planned) = (None, None);
+            self.table.protocol = upgraded;
+            self.derived = Derived::default();
         }
-        let protocol = json!(json!(self.after()?.0).to_string());
-        self.operations.push(("UPGRADE PROTOCOL", Map::from_iter([("newProtocol".to_owned(), protocol)])));
+        let protocol = json!(json!(self.protocol_and_metadata()?.0).to_string());
+        self.history.operations.push(("UPGRADE PROTOCOL", Map::from_iter([("newProtocol".to_owned(), protocol)])));
         Ok(())
     }
 
     fn with_feature(&mut self, name: &str) -> Result<Option<Protocol>> {
         let properties = BTreeMap::from([(format!("delta.feature.{name}"), "supported".to_owned())]);
         let shape = self.shape_after()?;
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let schema = &*shape.schema;
         let upgraded = feature::upgraded(protocol, (schema, schema), &properties)?;
         if let Some(upgraded) = &upgraded {
-            check_writable((upgraded, metadata), &shape)?;
+            check_writable(upgraded, metadata, &shape)?;
         }
         Ok(upgraded)
     }
@@ -182,7 +187,7 @@ impl Transaction {
     /// # Errors
     /// `Invalid` for a domain that only writers set, and if the table does not have the feature `domainMetadata`.
     pub fn set_domain(&mut self, domain: &str, configuration: Option<&str>) -> Result<()> {
-        if self.replayed.is_some() {
+        if self.already_committed_version.is_some() {
             return Ok(());
         }
         if domain.is_empty() || domain.get(..6).is_some_and(|head| head.eq_ignore_ascii_case("delta.")) {
@@ -190,13 +195,13 @@ impl Transaction {
                 format!("the metadata domain `{domain}` cannot be set: names that begin with `delta.` are reserved");
             return Err(self.in_table(Error::invalid(message)));
         }
-        if !feature::supported(self.after()?.0).contains("domainMetadata") {
+        if !feature::supported(self.protocol_and_metadata()?.0).contains("domainMetadata") {
             let message = "the table does not have the feature `domainMetadata`; add it first (`add_feature`)";
             return Err(self.in_table(Error::invalid(message)));
         }
         let (name, removed) = (domain.to_owned(), configuration.is_none());
         let configuration = configuration.unwrap_or_default().to_owned();
-        self.domains.insert(name.clone(), DomainMetadata { domain: name, configuration, removed });
+        self.table.domains.insert(name.clone(), DomainMetadata { domain: name, configuration, removed });
         Ok(())
     }
 }

@@ -13,9 +13,9 @@ use deltic_protocol::property::{IsolationLevel, Properties};
 use serde_json::{Map, Value};
 
 use super::super::Transaction;
+use crate::commit::load_table_state;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::state_of;
 
 impl Transaction {
     /// Makes the table equal to `old`. `files`: `add` actions of files that come back, and `remove` actions of files of the
@@ -26,12 +26,13 @@ impl Transaction {
     /// deltic could not write the table afterwards.
     pub(crate) async fn return_to(&mut self, old: &Snapshot, files: Actions, lowers_protocol: bool) -> Result<()> {
         let newest = self.snapshot().await?;
-        self.returned_to((&newest, old), files, lowers_protocol).await.map_err(|e| self.in_table(e))
+        self.returned_to(&newest, old, files, lowers_protocol).await.map_err(|e| self.in_table(e))
     }
 
     async fn returned_to(
         &mut self,
-        (newest, old): (&Snapshot, &Snapshot),
+        newest: &Snapshot,
+        old: &Snapshot,
         files: Actions,
         lowers_protocol: bool,
     ) -> Result<()> {
@@ -53,12 +54,12 @@ impl Transaction {
                 domain.domain
             )));
         }
-        let state = state_of(old).await?;
+        let state = load_table_state(old).await?;
         if state.clustering != self.clustering() {
             self.set_clustering(Some(state.clustering));
         }
-        let given = self.base.as_ref().and_then(|base| base.state.row_id_watermark);
-        if let Some(id) = state.row_id_watermark.filter(|_| state.row_id_watermark > given) {
+        let watermark = self.base.state.as_ref().and_then(|base| base.state.row_id_watermark);
+        if let Some(id) = state.row_id_watermark.filter(|_| state.row_id_watermark > watermark) {
             // Row tracking was dropped since, and begins to count again.
             self.set_highest_row_id(id);
         }
@@ -71,7 +72,7 @@ impl Transaction {
     /// Adds and removes existing files: those that are added are not deleted if the commit fails. A transaction
     /// with this step has no other steps that change files.
     pub(crate) fn set_files(&mut self, files: Actions) {
-        self.set_files = Some(files);
+        self.files.only_file_actions = Some(files);
     }
 
     /// Sets the operation metrics of a transaction that sets files.

@@ -22,7 +22,7 @@ use serde_json::{Map, json};
 use super::options::Planned;
 use super::{
     HandleCache, HandleState, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction,
-    TransactionOptions, WriteOptions,
+    TransactionOptions, Write, WriteOptions,
 };
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
@@ -48,36 +48,37 @@ impl Transaction {
     /// that deltic does not do.
     pub async fn write(
         storage: &Storage,
-        known: HandleCache,
+        cache: HandleCache,
         schema: &Schema,
         options: &WriteOptions,
-        (ids, now_ms): (&dyn Ids, i64),
+        ids: &dyn Ids,
+        now_ms: i64,
     ) -> Result<Self> {
-        let mut begun = Self::for_write(storage, options, now_ms)?;
-        begun.txn_id = ids.unique();
+        let mut transaction = Self::for_write(storage, options, now_ms)?;
+        transaction.txn_id = ids.unique();
         // A write that replaces rows must read them, and the newest `txn` action of an application needs the newest version.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
-        if let Some(state) = known.state.filter(|_| reads_nothing) {
-            begun.base = Some(state);
-            begun.latest.clone_from(&known.latest);
-            if begun.plan_in_mode(schema, options, ids).is_ok() {
-                return Ok(begun);
+        if let Some(state) = cache.state.filter(|_| reads_nothing) {
+            transaction.base.state = Some(state);
+            transaction.base.latest.clone_from(&cache.latest);
+            if transaction.plan_in_mode(schema, options, ids).is_ok() {
+                return Ok(transaction);
             }
-            begun = Self { txn_id: begun.txn_id, ..Self::for_write(storage, options, now_ms)? };
+            transaction = Self { txn_id: transaction.txn_id, ..Self::for_write(storage, options, now_ms)? };
         }
-        begun.latest = known.latest;
-        match find(storage, begun.latest.as_ref()).await? {
-            Some(_) if options.mode == Mode::Error => return Err(begun.in_table(Error::table_exists())),
+        transaction.base.latest = cache.latest;
+        match find(storage, transaction.base.latest.as_ref()).await? {
+            Some(_) if options.mode == Mode::Error => return Err(transaction.in_table(Error::table_exists())),
             Some(snapshot) if options.mode == Mode::Ignore => {
-                begun.replayed = Some(snapshot.version());
-                return Ok(begun);
+                transaction.already_committed_version = Some(snapshot.version());
+                return Ok(transaction);
             }
-            Some(snapshot) => begun.build_on(HandleState::of(&snapshot).await?, &snapshot),
-            None => begun.define_for_rows(schema, options, (ids, now_ms)).map_err(|e| begun.in_table(e))?,
+            Some(snapshot) => transaction.set_base(HandleState::load(&snapshot).await?, &snapshot),
+            None => transaction.define_for_rows(schema, options, ids, now_ms).map_err(|e| transaction.in_table(e))?,
         }
-        begun.plan_in_mode(schema, options, ids).map_err(|e| begun.in_table(e))?;
-        begun.find_replayed().await?;
-        Ok(begun)
+        transaction.plan_in_mode(schema, options, ids).map_err(|e| transaction.in_table(e))?;
+        transaction.check_already_committed().await?;
+        Ok(transaction)
     }
 
     /// A write before it is known whether the table exists.
@@ -93,21 +94,15 @@ impl Transaction {
             metrics: Map::new(),
             commit_empty: true,
         };
-        Ok(Self {
-            writes: true,
-            now_ms: Some(now_ms),
-            mode: options.mode,
-            files: options.files.clone(),
-            ..Self::new(storage, begin)?
-        })
+        let (mode, file_options) = (options.mode, options.files.clone());
+        let write = Write { is_write: true, mode, file_options, ..Write::default() };
+        Ok(Self { write, now_ms: Some(now_ms), ..Self::new(storage, begin)? })
     }
 
     /// Makes the transaction one that creates a table for rows with `schema`.
-    fn define_for_rows(&mut self, schema: &Schema, options: &WriteOptions, ids: (&dyn Ids, i64)) -> Result<()> {
+    fn define_for_rows(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids, now_ms: i64) -> Result<()> {
         if options.rearrange_only {
-            return Err(Error::invalid(
-                "a new table has no rows that could be rearranged; leave data_change=False out",
-            ));
+            return Err(Error::invalid("data_change=False needs an existing table; leave it out"));
         }
         let definition = TableDefinition {
             schema: from_rows_schema(schema)?,
@@ -118,20 +113,20 @@ impl Transaction {
             ..TableDefinition::default()
         };
         "CREATE TABLE AS SELECT".clone_into(&mut self.options.operation);
-        self.define(definition, ids)
+        self.define(definition, ids, now_ms)
     }
 
     /// Checks a write against the table, or the one to be, and plans it.
     fn plan_in_mode(&mut self, schema: &Schema, options: &WriteOptions, ids: &dyn Ids) -> Result<()> {
         // Some tables can be created, but deltic cannot write rows to them.
         self.check_writable()?;
-        self.rearrange_only = options.rearrange_only;
+        self.write.rearrange_only = options.rearrange_only;
         options.check()?;
-        if self.base.is_some() {
+        if self.base.state.is_some() {
             match (options.mode, options.partition_overwrite) {
                 (Mode::Overwrite, _) if options.replace_where.is_some() => {
                     self.check_replaceable()?;
-                    self.delete_first.clone_from(&options.replace_where);
+                    self.write.replace_where_pending.clone_from(&options.replace_where);
                 }
                 (Mode::Overwrite, PartitionOverwrite::Static) => self.overwrite()?,
                 (Mode::Overwrite, PartitionOverwrite::Dynamic) => self.overwrite_partitions()?,
@@ -140,24 +135,24 @@ impl Transaction {
             self.evolve(schema, options, ids)?;
             check_existing(&*self.shape_after()?, options)?;
         }
-        self.replace_where.clone_from(&options.replace_where);
+        self.write.replace_where.clone_from(&options.replace_where);
         let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in a string, as Spark writes it.
         let partition_by = json!(plan.spec.partition_columns).to_string();
-        self.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
-        self.parameters.insert("partitionBy".to_owned(), json!(partition_by));
+        self.history.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
+        self.history.parameters.insert("partitionBy".to_owned(), json!(partition_by));
         if options.partition_overwrite == PartitionOverwrite::Dynamic {
-            self.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
+            self.history.parameters.insert("isDynamicPartitionOverwrite".to_owned(), json!(true));
         }
         if let Some(predicate) = &options.replace_where {
-            self.parameters.insert("predicate".to_owned(), json!(predicate));
+            self.history.parameters.insert("predicate".to_owned(), json!(predicate));
         }
         let evolves = match options.schema_mode {
             Some(SchemaMode::Merge) => Some("canMergeSchema"),
             Some(SchemaMode::Overwrite) => Some("canOverwriteSchema"),
             None => None,
         };
-        self.parameters.extend(evolves.map(|name| (name.to_owned(), json!(true))));
+        self.history.parameters.extend(evolves.map(|name| (name.to_owned(), json!(true))));
         Ok(())
     }
 
@@ -166,28 +161,28 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if the columns do not fit, `Corrupt` for a property that cannot be read.
     pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
-        if self.set_files.is_some() {
+        if self.files.only_file_actions.is_some() {
             let message = "the transaction adds files of the table again already; write rows in another one";
             return Err(self.in_table(Error::invalid(message)));
         }
         // A plan with identity columns is not used again: rows may have been written with its numbers.
         let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
-        if let Some(planned) = self.planned.as_ref().filter(is_same) {
+        if let Some(planned) = self.derived.write_plan.as_ref().filter(is_same) {
             return Ok(planned.plan.clone());
         }
         let plan = self.plan_of(schema).map_err(|e| self.in_table(e))?;
-        self.planned = Some(Planned { rows: schema.clone(), plan: plan.clone() });
+        self.derived.write_plan = Some(Planned { rows: schema.clone(), plan: plan.clone() });
         Ok(plan)
     }
 
     fn plan_of(&mut self, schema: &Schema) -> Result<WritePlan> {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
-        spec.identities = self.numberings(&shape.schema, schema)?;
+        spec.identities = self.identity_columns(&shape.schema, schema)?;
         spec.rules = Some(self.write_rules()?);
         check_columns(&shape, &spec, schema)?;
-        spec.rearrange_only = self.rearrange_only;
-        spec.replace_where.clone_from(&self.replace_where);
+        spec.rearrange_only = self.write.rearrange_only;
+        spec.replace_where.clone_from(&self.write.replace_where);
         spec.id_prefix = self.id_prefix();
         writer::check(&spec)?;
         Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
@@ -200,8 +195,8 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
     pub(super) fn file_spec(&self, shape: &TableShape) -> Result<WriteSpec> {
-        let (protocol, metadata) = self.after()?;
-        let mut spec = write_spec(shape, metadata, &self.files)?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
+        let mut spec = write_spec(shape, metadata, &self.write.file_options)?;
         spec.materializes_partition_columns = feature::materializes_partition_columns(protocol, metadata)?;
         spec.shreds_variants = feature::shreds_variants(protocol, metadata)?;
         spec.clustering = self.clustering().to_vec();
@@ -215,11 +210,11 @@ impl Transaction {
 
     /// The table's rules for new rows.
     pub(super) fn write_rules(&self) -> Result<WriteRules> {
-        let constraints = check_constraints(Properties::of(self.after()?.1));
+        let constraints = check_constraints(Properties::of(self.protocol_and_metadata()?.1));
         Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
     }
 
-    /// The same for rows that are changed at this time, in milliseconds since the epoch.
+    /// The table's rules for rows that are changed at this time, in milliseconds since the epoch.
     ///
     /// # Errors
     /// `Internal` if there is no table, which callers have checked before.
@@ -229,13 +224,13 @@ impl Transaction {
     }
 
     /// How the identity columns that `rows` lacks are numbered, after the numbers that were assigned already.
-    fn numberings(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
-        let mut numberings = Vec::new();
+    fn identity_columns(&self, schema: &StructType, rows: &Schema) -> Result<Vec<Numbering>> {
+        let mut identity_columns = Vec::new();
         for field in &schema.fields {
             let Some(mut identity) = Identity::of(field)? else { continue };
-            if let Some(given) = self.added.furthest(&field.name, identity.step) {
-                let furthest = identity.watermark.map_or(given, |watermark| identity.further(watermark, given));
-                identity.watermark = Some(furthest);
+            if let Some(last) = self.files.added.high_water_mark(&field.name, identity.step) {
+                identity.watermark =
+                    identity.watermark.map(|watermark| identity.further(watermark, last)).or(Some(last));
             }
             let column = field.name.clone();
             let Identity { step, allows_explicit, .. } = identity;
@@ -245,29 +240,31 @@ impl Transaction {
                 None if is_given(&column, rows.fields()) => identity.start,
                 None => return Err(exhausted(&column)),
             };
-            numberings.push(Numbering { column, first, step, allows_explicit });
+            identity_columns.push(Numbering { column, first, step, allows_explicit });
         }
-        numberings.retain(|numbering| !numbering.allows_explicit || !is_given(&numbering.column, rows.fields()));
-        Ok(numberings)
+        identity_columns.retain(|numbering| !numbering.allows_explicit || !is_given(&numbering.column, rows.fields()));
+        Ok(identity_columns)
     }
 
     /// The metadata with the last assigned numbers, if there are any.
-    pub(super) fn numbered(&self) -> Result<Option<Metadata>> {
-        if !self.added.has_identities() {
+    pub(super) fn metadata_with_identity_watermarks(&self) -> Result<Option<Metadata>> {
+        if !self.files.added.has_identities() {
             return Ok(None);
         }
-        let (_, metadata) = self.after()?;
+        let (_, metadata) = self.protocol_and_metadata()?;
         let schema = metadata.schema()?;
-        let mut given = BTreeMap::new();
+        let mut watermarks = BTreeMap::new();
         for field in &schema.fields {
             if let Some(identity) = Identity::of(field)? {
-                given.extend(self.added.furthest(&field.name, identity.step).map(|last| (field.name.clone(), last)));
+                watermarks.extend(
+                    self.files.added.high_water_mark(&field.name, identity.step).map(|last| (field.name.clone(), last)),
+                );
             }
         }
-        if given.is_empty() {
+        if watermarks.is_empty() {
             return Ok(None);
         }
-        let schema_string = schema_json::to_json(&with_watermarks(&schema, &given)?);
+        let schema_string = schema_json::to_json(&with_watermarks(&schema, &watermarks)?);
         Ok(Some(Metadata { schema_string, ..metadata.clone() }))
     }
 }
@@ -275,7 +272,7 @@ impl Transaction {
 /// The newest version, if there is a table.
 pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result<Option<Snapshot>> {
     match latest {
-        Some(known) => match known.refresh().await {
+        Some(latest) => match latest.refresh().await {
             Ok(snapshot) => Ok(Some(snapshot)),
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),

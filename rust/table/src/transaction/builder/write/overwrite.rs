@@ -35,8 +35,8 @@ impl Transaction {
         self.check_replaceable()?;
         self.read.extend(ReadSet::AllRows);
         self.discard(|_| true);
-        self.rows.marked.retain(|_| false);
-        self.overwrites = Overwrites::Table;
+        self.files.rows.marked.retain(|_| false);
+        self.write.overwrites = Overwrites::Table;
         Ok(())
     }
 
@@ -49,32 +49,34 @@ impl Transaction {
             return self.overwrite();
         }
         self.check_replaceable()?;
-        self.overwrites = Overwrites::Partitions;
+        self.write.overwrites = Overwrites::Partitions;
         Ok(())
     }
 
     pub(super) fn check_replaceable(&self) -> Result<()> {
-        if Properties::of(self.after()?.1).append_only()? {
+        if Properties::of(self.protocol_and_metadata()?.1).append_only()? {
             let message = "the table is append-only (`delta.appendOnly`), so its rows cannot be replaced";
             return Err(self.in_table(Error::invalid(message)));
         }
-        self.refuse_after_files_of_others("remove files")?;
-        self.refuse_after_records()
+        self.refuse_after_external_files("remove files")?;
+        self.refuse_after_change_files()
     }
 
     /// Removes the files that are overwritten.
     pub(in super::super) async fn remove_overwritten(&mut self, now_ms: i64) -> Result<()> {
-        let Some(base) = self.base.as_ref().filter(|_| self.overwrites != Overwrites::Nothing) else { return Ok(()) };
-        let snapshot = match &self.snapshot {
+        let Some(base) = self.base.state.as_ref().filter(|_| self.write.overwrites != Overwrites::Nothing) else {
+            return Ok(());
+        };
+        let snapshot = match &self.base.snapshot {
             Some(snapshot) => snapshot.clone(),
             None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
         };
         let shape = snapshot.shape().clone();
-        let partitions = match self.overwrites {
+        let partitions = match self.write.overwrites {
             Overwrites::Nothing | Overwrites::Table => None,
             Overwrites::Partitions => Some(self.written_partitions(&shape)?),
         };
-        let (data_change, mut removes, mut files) = (!self.rearrange_only, Actions::new(), PathSet::default());
+        let (data_change, mut removes, mut files) = (!self.write.rearrange_only, Actions::new(), PathSet::default());
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
             let adds = match &partitions {
@@ -86,7 +88,7 @@ impl Transaction {
                 }
             };
             for (row, path) in adds.path().iter().flatten().enumerate() {
-                if !self.removed.removes(path) {
+                if !self.files.removed.removes(path) {
                     let remove = Remove { data_change, ..adds.add(row)?.removed(now_ms) };
                     removes.push(Action::Remove(remove))?;
                     files.insert(path);
@@ -103,7 +105,7 @@ impl Transaction {
     /// A predicate that is TRUE in the partitions that have new rows.
     fn written_partitions(&self, shape: &TableShape) -> Result<BoundPredicate> {
         let mut partitions: BTreeSet<PartitionValues> = BTreeSet::new();
-        self.added.each_new(|add| {
+        self.files.added.each_new(|add| {
             partitions.insert(add.partition_values.clone());
             Ok(())
         })?;

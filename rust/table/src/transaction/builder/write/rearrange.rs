@@ -29,7 +29,7 @@ impl Transaction {
     /// Replaces files of the base by durable files with the same rows. `metrics`: those of the commit.
     ///
     /// # Errors
-    /// `Internal` if one of the files changes data, or an action cannot be printed, which the types rule out.
+    /// `Internal` if one of the files changes data, or an action cannot be serialised (cannot happen).
     pub(crate) fn rearrange(
         &mut self,
         gone: impl Iterator<Item = Add>,
@@ -48,7 +48,7 @@ impl Transaction {
         self.remove_files(removes)?;
         self.has_read(ReadSet::Files(read));
         self.add_rewritten((files, Syncing::default()));
-        self.rearranged = Some(metrics);
+        self.files.optimize_metrics = Some(metrics);
         Ok(())
     }
 }

@@ -19,7 +19,7 @@ use deltic_protocol::{feature, validation};
 
 use crate::error::{Error, Result};
 use crate::transaction::builder::options::{SchemaMode, WriteOptions};
-use crate::transaction::builder::{Ids, Transaction};
+use crate::transaction::builder::{Derived, Ids, Transaction};
 
 impl Transaction {
     /// Changes the table's columns to fit rows with `schema`, by the options.
@@ -44,9 +44,9 @@ impl Transaction {
 
     /// Adds the columns that the table lacks, and widens types if its properties allow it.
     fn merge_schema(&mut self, rows: &Schema, ids: &dyn Ids) -> Result<bool> {
-        let known = self.after()?.1.schema()?;
-        let merged = merge(&known, &announced(rows, &known)?, self.widens_types()?);
-        if merged == *known {
+        let current = self.protocol_and_metadata()?.1.schema()?;
+        let merged = merge(&current, &columns_of_rows(rows, &current)?, self.widens_types()?);
+        if merged == *current {
             return Ok(false);
         }
         self.set_metadata(MetadataChange { schema: Some(merged), ..MetadataChange::default() }, ids)?;
@@ -58,7 +58,7 @@ impl Transaction {
     /// # Errors
     /// `Corrupt` for a property that cannot be read.
     pub(crate) fn widens_types(&self) -> Result<bool> {
-        let (protocol, metadata) = self.after()?;
+        let (protocol, metadata) = self.protocol_and_metadata()?;
         let features = feature::supported(protocol);
         let has_feature = ["typeWidening", "typeWidening-preview"].iter().any(|name| features.contains(*name));
         Ok(has_feature && Properties::of(metadata).is_true("delta.enableTypeWidening")?)
@@ -66,11 +66,11 @@ impl Transaction {
 
     /// Replaces the table's columns by those of the rows, and the partitioning if another one is given.
     fn overwrite_schema(&mut self, rows: &Schema, by: Option<&Vec<String>>, ids: &dyn Ids) -> Result<bool> {
-        let (protocol, before) = self.after()?;
-        let known = before.schema()?;
+        let (protocol, before) = self.protocol_and_metadata()?;
+        let current = before.schema()?;
         let mut metadata = before.clone();
-        let given = overwrite(&known, &from_rows_schema(rows)?);
-        let schema = name_new_columns(&given, &mut metadata, &mut || ids.unique())?;
+        let replaced = overwrite(&current, &from_rows_schema(rows)?);
+        let schema = name_new_columns(&replaced, &mut metadata, &mut || ids.unique())?;
         metadata.partition_columns = by.unwrap_or(&before.partition_columns).clone();
         if let Some(gone) = metadata.partition_columns.iter().find(|name| schema.field(name).is_none()) {
             let hint = if by.is_none() { "; pass the new partition columns as partition_by" } else { "" };
@@ -81,26 +81,26 @@ impl Transaction {
         validation::check_replaced(before, &schema, &mut metadata)?;
         self.check_clustering(&schema)?;
         metadata.schema_string = json::to_json(&schema);
-        if schema == *known && metadata.partition_columns == before.partition_columns {
+        if schema == *current && metadata.partition_columns == before.partition_columns {
             return Ok(false);
         }
-        let upgraded = feature::upgraded(protocol, (&known, &schema), &BTreeMap::new())?;
+        let upgraded = feature::upgraded(protocol, (&current, &schema), &BTreeMap::new())?;
         feature::check_writable(upgraded.as_ref().unwrap_or(protocol), &metadata, &schema)?;
-        self.protocol = upgraded.or(self.protocol.take());
-        self.metadata = Some(metadata);
-        (self.shape, self.planned) = (None, None);
+        self.table.protocol = upgraded.or(self.table.protocol.take());
+        self.table.metadata = Some(metadata);
+        self.derived = Derived::default();
         Ok(true)
     }
 
     /// Refuses a schema without the clustering columns.
     fn check_clustering(&self, schema: &StructType) -> Result<()> {
-        let Some(base) = &self.base else { return Ok(()) };
+        let Some(base) = &self.base.state else { return Ok(()) };
         let mapping = Properties::of(&base.state.metadata).column_mapping_mode()?;
         match base.state.clustering.iter().find(|column| mapping.logical_path(schema, column).is_none()) {
             None => Ok(()),
             Some(column) => {
-                let known = base.state.metadata.schema()?;
-                let shown = mapping.logical_path(&known, column).unwrap_or_else(|| column.clone());
+                let current = base.state.metadata.schema()?;
+                let shown = mapping.logical_path(&current, column).unwrap_or_else(|| column.clone());
                 Err(Error::invalid(format!(
                     "the table is clustered by `{}`, and the data has no such column of the same type; cluster the table \
                      by others first",
@@ -113,12 +113,12 @@ impl Transaction {
 
 /// The columns of the rows. If the table has a column already, rows may have it in an Arrow type that no table has, since
 /// the values may fit.
-fn announced(rows: &Schema, known: &StructType) -> Result<StructType> {
+fn columns_of_rows(rows: &Schema, current: &StructType) -> Result<StructType> {
     let mut fields = Vec::with_capacity(rows.fields().len());
     for field in rows.fields() {
         match from_rows_schema(&Schema::new(vec![field.clone()])) {
             Ok(one) => fields.extend(one.fields),
-            Err(error) if known.field(field.name()).is_none() => return Err(error),
+            Err(error) if current.field(field.name()).is_none() => return Err(error),
             Err(_) => {}
         }
     }

@@ -14,20 +14,20 @@ use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::log::segment::LogFile;
 
+use crate::commit::Committed;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
-use crate::transaction::Committed;
 
-/// Most bytes of the kept commits' text.
+/// The maximum number of bytes of the cached commits.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;
-/// Most commits, including those that the snapshot replays.
+/// The maximum number of commits, including those that the snapshot replays.
 const MAX_COMMITS: usize = 100;
 /// A checkpoint of at most this many bytes is read quickly.
 const SMALL_CHECKPOINT: u64 = 256 * 1024;
 
 /// A snapshot, and the commits that followed it.
 #[derive(Debug, Clone)]
-pub struct CachedLogTail {
+pub(super) struct CachedLogTail {
     snapshot: Snapshot,
     commits: Vec<(LogFile, Bytes)>,
     /// Bytes of all commits, including those that the snapshot replays.
@@ -36,7 +36,7 @@ pub struct CachedLogTail {
 
 impl CachedLogTail {
     /// A tail that begins at `snapshot`, unless the snapshot itself replays too many commits.
-    pub fn of(snapshot: &Snapshot) -> Option<Self> {
+    pub(super) fn new(snapshot: &Snapshot) -> Option<Self> {
         let tail = Self {
             snapshot: snapshot.clone(),
             commits: Vec::new(),
@@ -46,7 +46,7 @@ impl CachedLogTail {
     }
 
     /// This tail with a further commit. `None` if another writer's commit is in between, or if the tail would be too long.
-    pub fn with(&self, committed: &Committed, now_ms: i64) -> Option<Self> {
+    pub(super) fn with(&self, committed: &Committed, now_ms: i64) -> Option<Self> {
         let size = committed.lines.len();
         let bytes = self.bytes.saturating_add(size);
         let follows = committed.follows_base && committed.version == self.version().checked_add(1)?;
@@ -70,7 +70,7 @@ impl CachedLogTail {
     }
 
     /// Whether all files of the table can be read quickly.
-    pub fn is_short(&self) -> bool {
+    pub(super) fn is_short(&self) -> bool {
         // The size of a checkpoint does not include its sidecars.
         if feature::supported(self.snapshot.protocol()).contains("v2Checkpoint") {
             return false;
@@ -84,9 +84,9 @@ impl CachedLogTail {
     ///
     /// # Errors
     /// Those of reading the log, as far as it was not read before.
-    pub async fn snapshot(&self, checksum: Option<&VersionChecksum>) -> Result<Snapshot> {
+    pub(super) async fn snapshot(&self, checksum: Option<&VersionChecksum>) -> Result<Snapshot> {
         match self.commits.is_empty() {
-            true => Err(Error::internal("a version that is open already was asked for again")),
+            true => Err(Error::internal("the tail holds no commit after its snapshot")),
             false => self.snapshot.followed_by(self.commits.clone(), checksum.cloned()).await,
         }
     }

@@ -20,7 +20,7 @@ use crate::write::layout::random_prefix;
 use deltic_store::Storage;
 
 /// Reads and stores deletion vectors, and finds rows that they delete.
-pub trait VectorFiles: Send + Sync {
+pub trait DeletionVectorStore: Send + Sync {
     /// Reads the vector of a descriptor.
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>>;
 
@@ -38,19 +38,25 @@ pub trait VectorFiles: Send + Sync {
 
 /// For commits that neither write nor read deletion vectors.
 #[derive(Debug, Clone, Copy)]
-pub struct NoVectors;
+pub struct NoDeletionVectors;
 
-impl VectorFiles for NoVectors {
+impl DeletionVectorStore for NoDeletionVectors {
     fn read(&self, _: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
-        Box::pin(std::future::ready(Err(Error::internal("a commit without rows asks for a deletion vector"))))
+        Box::pin(std::future::ready(Err(Error::internal(
+            "a deletion vector cannot be read in a commit without row changes",
+        ))))
     }
 
     fn store(&self, _: Vec<DeletionVector>) -> BoxFuture<'_, Result<Vec<DeletionVectorDescriptor>>> {
-        Box::pin(std::future::ready(Err(Error::internal("a commit without rows stores deletion vectors"))))
+        Box::pin(std::future::ready(Err(Error::internal(
+            "a deletion vector cannot be stored in a commit without row changes",
+        ))))
     }
 
     fn find_moved(&self, _: Arc<MovedRows>) -> BoxFuture<'_, Result<Option<Vec<MarkedFile>>>> {
-        Box::pin(std::future::ready(Err(Error::internal("a commit without rows looks for rows"))))
+        Box::pin(std::future::ready(Err(Error::internal(
+            "moved rows cannot be searched in a commit without row changes",
+        ))))
     }
 
     /// Every file that statistics do not rule out counts as having such a row.
@@ -65,20 +71,19 @@ pub(crate) struct TableVectors {
     storage: Storage,
     /// The length of the random prefix of their paths, if they have one.
     prefix_length: Option<u8>,
-    /// The files that may exist.
-    keys: Mutex<Vec<String>>,
+    /// The keys of the files that were written, or may have been.
+    written_keys: Mutex<Vec<String>>,
 }
 
 impl TableVectors {
     pub(crate) fn new(storage: Storage, prefix_length: Option<u8>) -> Self {
-        Self { storage, prefix_length, keys: Mutex::default() }
+        Self { storage, prefix_length, written_keys: Mutex::default() }
     }
 
-    /// Deletes the files that no commit names, as far as the store allows: all, or after a successful commit all except the
-    /// last.
-    pub(crate) async fn delete_unnamed(&self, landed: bool) {
-        let mut keys = std::mem::take(&mut *self.keys.lock().unwrap_or_else(PoisonError::into_inner));
-        if landed {
+    /// Deletes the unreferenced files (best effort): all, or after a successful commit all except the last.
+    pub(crate) async fn delete_unreferenced(&self, is_committed: bool) {
+        let mut keys = std::mem::take(&mut *self.written_keys.lock().unwrap_or_else(PoisonError::into_inner));
+        if is_committed {
             keys.pop();
         }
         for key in keys {
@@ -93,7 +98,7 @@ impl TableVectors {
         let encoded = encode_path(&prefix.unwrap_or_default(), Uuid::new_v4().as_bytes());
         let key = relative_path(&encoded)?;
         // Recorded before it is written, so that it can be deleted even if writing fails.
-        self.keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
+        self.written_keys.lock().unwrap_or_else(PoisonError::into_inner).push(key.clone());
         self.storage.put(&key, Bytes::from(bytes)).await?;
         let descriptor =
             |(vector, place): (&DeletionVector, deltic_protocol::deletion_vector::Place)| DeletionVectorDescriptor {
@@ -107,7 +112,7 @@ impl TableVectors {
     }
 }
 
-impl VectorFiles for TableVectors {
+impl DeletionVectorStore for TableVectors {
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>> {
         Box::pin(async move { read_vector(&self.storage, &descriptor).await })
     }

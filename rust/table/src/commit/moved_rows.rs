@@ -19,7 +19,6 @@ use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
 use crate::parallel::{join_ordered, spawn_async, worker_count};
-use crate::rewrite::refuse_column;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_ID, ROW_INDEX};
 use crate::scan::task::{FileTask, ReadSpec, task_of};
@@ -41,7 +40,8 @@ pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Res
         may_lack_row_ids: false,
     };
     // A column of the table with such a name would be read instead.
-    if spec.columns.iter().any(|name| refuse_column(&spec.schema, name).is_err()) {
+    let is_table_column = |name: &String| spec.schema.fields.iter().any(|field| field.name.eq_ignore_ascii_case(name));
+    if spec.columns.iter().any(is_table_column) {
         return Ok(None);
     }
     let reader = Reader::new(storage.clone(), spec)?;

@@ -4,11 +4,11 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::driver::RetryPolicy;
+use super::retry::RetryPolicy;
 use crate::error::{Error, Kind, replacing};
 
-/// The most versions that a message names one by one.
-const MOST_NAMED: usize = 10;
+/// The maximum number of versions that a message names one by one.
+const MAX_NAMED: usize = 10;
 
 /// The retry policy of such commits. It records the versions that they make.
 pub(crate) struct CommitSeries<'a> {
@@ -23,7 +23,7 @@ impl<'a> CommitSeries<'a> {
     }
 
     /// Names the versions that were committed in the error of an interruption. Other errors stay as they are.
-    pub(crate) fn explain(&self, error: Error) -> Error {
+    pub(crate) fn name_committed_versions(&self, error: Error) -> Error {
         let versions = self.versions.lock().unwrap_or_else(PoisonError::into_inner);
         match remaining(&versions) {
             Some(remaining) if *error.kind() == Kind::Interrupted => {
@@ -63,7 +63,7 @@ fn remaining(versions: &[u64]) -> Option<String> {
     let (last, others) = versions.split_last()?;
     match others {
         [] => Some(format!("version {last} was committed and remains")),
-        [first, ..] if versions.len() > MOST_NAMED => {
+        [first, ..] if versions.len() > MAX_NAMED => {
             Some(format!("{} versions from {first} to {last} were committed and remain", versions.len()))
         }
         _ => {

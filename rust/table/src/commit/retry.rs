@@ -1,0 +1,76 @@
+//! When a commit is tried again: the retry policy of the caller, its waits and its cancellation.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use futures::future::{Either, select};
+
+use crate::committers::Committer;
+use crate::error::{Error, Result};
+
+/// The time between two checks for a cancellation while waiting.
+const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(50);
+
+/// With what an operation commits.
+#[derive(Clone, Copy)]
+pub struct CommitContext<'a> {
+    /// Writes the commits.
+    pub committer: &'a dyn Committer,
+    /// The clock, and when to try again.
+    pub retry: &'a dyn RetryPolicy,
+}
+
+/// Stops the work if the caller cancels it. `interrupted`: the message for this.
+///
+/// # Errors
+/// Those of the work; `Interrupted` if it was cancelled.
+pub(crate) async fn unless_cancelled<T>(
+    work: impl Future<Output = Result<T>>,
+    retry: &dyn RetryPolicy,
+    interrupted: impl FnOnce() -> String,
+) -> Result<T> {
+    let cancelled = async {
+        while !retry.is_cancelled() {
+            tokio::time::sleep(CANCELLATION_POLL_INTERVAL).await;
+        }
+    };
+    match select(pin!(work), pin!(cancelled)).await {
+        Either::Left((done, _)) => done,
+        Either::Right(_) => Err(Error::interrupted(interrupted())),
+    }
+}
+
+/// The message for work before a commit, for [`unless_cancelled`]. [`CommitSeries`](super::CommitSeries) names earlier commits.
+pub(crate) fn nothing_committed() -> String {
+    "interrupted: nothing was committed".to_owned()
+}
+
+/// The clock, the back-off and the cancellation of the loop.
+pub trait RetryPolicy: Send + Sync {
+    /// Called when a commit begins: its attempts and its time are counted from here. Commits may use one policy one after
+    /// the other.
+    fn start(&self) {}
+
+    /// Milliseconds since the epoch.
+    fn now_ms(&self) -> i64;
+
+    /// How long to wait after this many attempts; `None` to give up.
+    fn back_off(&self, attempts: u32) -> Option<Duration>;
+
+    /// Whether the caller wants no further attempt. A running attempt is finished.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
+
+    /// Called when a commit was made, with its version.
+    fn committed(&self, _version: u64) {}
+}
+
+/// Waits in steps, so that a cancellation is noticed.
+pub(super) async fn sleep(mut wait: Duration, retry: &dyn RetryPolicy) {
+    while !wait.is_zero() && !retry.is_cancelled() {
+        let piece = wait.min(CANCELLATION_POLL_INTERVAL);
+        tokio::time::sleep(piece).await;
+        wait = wait.saturating_sub(piece);
+    }
+}
