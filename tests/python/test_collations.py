@@ -1,4 +1,4 @@
-"""Columns with a collation are read, written and copied; conditions on them are refused, since they would compare bytes."""
+"""Columns with a collation are read, written and copied; conditions on them are refused: they would compare bytes."""
 
 from __future__ import annotations
 
