@@ -18,11 +18,13 @@ NAME = field("name", "string", __COLLATIONS={"name": "spark.UTF8_LCASE"})
 NEW = pa.table({"id": [2, 4], "name": ["B", "D"]})
 
 
-def table_of_names(uri: str, partition: tuple[str, ...] = (), **properties: str) -> Table:
+def table_of_names(uri: str, partition: tuple[str, ...] = (), properties: dict[str, str] | None = None) -> Table:
     features = ["collations", "domainMetadata", "checkConstraints", "deletionVectors", "appendOnly", "invariants"]
     listed = protocol(3, 7, readerFeatures=["deletionVectors"], writerFeatures=features)
     columns = struct(field("id", "long"), NAME)
-    Log.empty(uri, listed, metadata(columns, partition, **properties))
+    made = metadata(columns, partition)
+    made["metaData"]["configuration"] = properties or {}
+    Log.empty(uri, listed, made)
     deltic.write(uri, pa.table({"id": [1, 2, 3], "name": ["a", "b", None]}), mode="append")
     return Table(uri)
 
@@ -58,7 +60,7 @@ def test_conditions_on_a_column_with_a_collation_are_refused(uri: str, partition
 
 @COPIES_AND_VECTORS
 def test_a_column_with_a_collation_is_read_and_copied(uri: str, properties: dict[str, str]) -> None:
-    table = table_of_names(uri, **{key.removeprefix("delta."): value for key, value in properties.items()})
+    table = table_of_names(uri, properties=properties)
     assert table.scan(filter="name IS NULL").to_arrow()["id"].to_pylist() == [3]
     assert table.scan(filter="name IS NOT NULL AND id > 1").to_arrow()["name"].to_pylist() == ["b"]
     table.update({"id": "id + 10"}, where="id <= 2")
