@@ -1,12 +1,13 @@
 //! Evaluates expressions on rows that Python passes.
 
+pub(crate) mod names;
+
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Field, Schema};
 use deltic_entry::entry;
 use deltic_protocol::expression::{Context, evaluate_at, parse_expression};
-use deltic_protocol::row_merge::{assigned_without_alias, named_columns};
 use deltic_protocol::schema::arrow::{from_arrow_schema, to_arrow_type};
 use pyo3::prelude::*;
 
@@ -31,21 +32,4 @@ pub(crate) fn evaluate(py: Python<'_>, data: &Bound<'_, PyAny>, expression: &str
         );
     }
     ArrowStream::from_batches(py, schema, batches)
-}
-
-/// The columns that SQL names, as written: each is a path.
-#[entry]
-#[pyfunction]
-pub(crate) fn column_names(sql: &str) -> Result<Vec<Vec<String>>> {
-    Ok(named_columns(sql)?.into_iter().map(|name| name.0).collect())
-}
-
-/// SQL, or the name of an assigned column, without the alias of a table with these columns.
-#[entry]
-#[pyfunction]
-pub(crate) fn without_alias(text: &str, alias: &str, columns: Vec<String>, is_assigned: bool) -> Result<String> {
-    Ok(match is_assigned {
-        true => assigned_without_alias(text, alias, &columns),
-        false => deltic_protocol::row_merge::without_alias(text, alias, &columns)?,
-    })
 }
