@@ -319,6 +319,12 @@ def purge(table: Table, options_json: str, dry_run: bool, max_attempts: int | No
 def evaluate(data: Any, expression: str) -> ArrowStream:
     """The values of an SQL expression for Arrow rows in the types of scans, as Spark gives them in ANSI mode in UTC."""
 
+def column_names(sql: str) -> list[list[str]]:
+    """The columns that SQL names, as written: each is a path."""
+
+def without_alias(text: str, alias: str, columns: list[str], is_assigned: bool) -> str:
+    """SQL, or the name of an assigned column, without the alias of a table with these columns."""
+
 def create(table: Table, schema: Any, definition_json: str) -> str: ...
 def read_task_group(
     uri: str, storage_options: dict[str, str] | None, group: bytes, batch_size: int | None = None

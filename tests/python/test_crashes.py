@@ -44,13 +44,19 @@ def rows(table: deltic.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in found)
 
 
-def fill(store: ObjectStore) -> None:
-    """Write a table with several versions, and files in two partitions, one with a deletion vector."""
+def fill(store: ObjectStore, clustered: bool = False) -> None:
+    """Write a table with several versions, and files in two partitions unless it is clustered, one with a vector."""
     of = table(store)
+    if clustered:
+        columns = pa.schema([("id", pa.int64()), ("p", pa.int64())])
+        deltic.create(of, columns, cluster_by=["id"], properties=PROPERTIES)
     for start in range(0, 40, 10):
         ids = list(range(start, start + 10))
         data = pa.table({"id": ids, "p": [n % 2 for n in ids]})
-        deltic.write(of, data, partition_by=["p"], properties=PROPERTIES if start == 0 else None)
+        if clustered:
+            deltic.write(of, data)
+        else:
+            deltic.write(of, data, partition_by=["p"], properties=PROPERTIES if start == 0 else None)
     of.delete("id = 3")
 
 
@@ -59,6 +65,18 @@ def parquet_files(store: ObjectStore) -> None:
         sink = pa.BufferOutputStream()
         pq.write_table(pa.table({"id": [number]}), sink)
         store.put(f"bucket/files/{number}.parquet", sink.getvalue().to_pybytes(), False)
+
+
+def data_files(store: ObjectStore, name: str = "table") -> set[str]:
+    """The files of a table but those of its log."""
+    root = f"bucket/{name}/"
+    return {path for path in store.files if path.startswith(root) and not path.startswith(root + "_delta_log/")}
+
+
+def inventory(store: ObjectStore) -> pa.Table:
+    paths = sorted(path.removeprefix("bucket/table/") for path in data_files(store))
+    count = len(paths)
+    return pa.table({"path": paths, "length": [1] * count, "isDir": [False] * count, "modificationTime": [0] * count})
 
 
 def is_whole(of: deltic.Table) -> bool:
@@ -79,9 +97,10 @@ OPERATIONS: dict[str, Callable[[deltic.Table], object]] = {
     "update": lambda t: t.update({"p": "9"}, "id < 5"),
     "merge": merge,
     "optimize": lambda t: t.optimize(),
+    "z-order": lambda t: t.optimize(zorder_by=["id"]),
+    "cluster": lambda t: t.optimize(),
     "purge": lambda t: t.purge("id = 7"),
     "restore": lambda t: t.restore(1) if t.snapshot().version < 5 else None,
-    "vacuum": lambda t: t.vacuum(0, force=True),
     "add columns": lambda t: t.add_columns(deltic.field("c", "string")) if "c" not in names(t) else None,
     "drop feature": lambda t: t.drop_feature("deletionVectors") if has_vectors(t) else None,
 }
@@ -129,7 +148,7 @@ class Crashes:
 def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, name: str) -> None:
     store.go_away(None)
     store.files.clear()
-    fill(store)
+    fill(store, clustered=name == "cluster")
     operate = OPERATIONS[name]
     before = rows(table(store))
     crashes = Crashes.of(store, lambda: operate(table(store)))
@@ -142,6 +161,151 @@ def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, nam
         operate(table(store))
         assert rows(table(store)) == after, at
         assert is_whole(table(store)), at
+
+
+VACUUMS: dict[str, Callable[[ObjectStore], object]] = {
+    "full": lambda store: table(store).vacuum(0, force=True),
+    "lite": lambda store: table(store).vacuum(0, mode="lite", force=True),
+    "inventory": lambda store: table(store).vacuum(0, force=True, inventory=inventory(store)),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", VACUUMS)
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_vacuum_that_is_repeated_deletes_what_the_first_left(store: ObjectStore, name: str) -> None:
+    store.go_away(None)
+    store.files.clear()
+    fill(store)
+    table(store).optimize()
+    before, all_files = rows(table(store)), data_files(store)
+    crashes = Crashes.of(store, lambda: VACUUMS[name](store))
+    kept = data_files(store)
+    assert kept < all_files
+    for at in crashes:
+        assert kept <= data_files(store) <= all_files, at
+        VACUUMS[name](store)
+        assert data_files(store) == kept, at
+        assert rows(table(store)) == before, at
+        assert is_whole(table(store)), at
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_an_automatic_compaction_is_done_or_not(store: ObjectStore) -> None:
+    store.go_away(None)
+    store.files.clear()
+    compacts = {"delta.autoOptimize.autoCompact": "true"}
+    deltic.write(table(store), pa.table({"id": [0]}), properties=compacts)
+    with table(store).transaction() as tx:
+        for number in range(1, 49):
+            tx.append(pa.table({"id": [number]}))
+
+    files = {path.removeprefix("bucket/table/"): file for path, file in store.files.items()}
+
+    def copied(name: str) -> deltic.Table:
+        store.files.update({f"bucket/{name}/{path}": file for path, file in files.items()})
+        return table(store, name)
+
+    def write(of: deltic.Table) -> object:
+        return deltic.write(of, pa.table({"id": [49]}), app_id="a", app_version=1)
+
+    before = rows(table(store))
+    whole = copied("whole")
+    store.go_away(None)
+    write(whole)
+    requests = store.requests
+    after = rows(whole)
+    assert whole.snapshot().num_files == 1
+    for at in range(0, requests, STRIDE):
+        # A process waits after a failed compaction, but only with that table.
+        name = f"at{at}"
+        copied(name)
+        store.go_away(at, does_last=at // STRIDE % 2 == 1)
+        with suppress(deltic.DelticError):
+            write(table(store, name))
+        store.go_away(None)
+        assert rows(table(store, name)) in (before, after), at
+        write(table(store, name))
+        assert rows(table(store, name)) == after, at
+        assert is_whole(table(store, name)), at
+        table(store, name).optimize()
+        assert table(store, name).snapshot().num_files == 1, at
+        assert rows(table(store, name)) == after, at
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_repair_can_be_repeated_and_is_one_commit(store: ObjectStore) -> None:
+    store.go_away(None)
+    store.files.clear()
+    fill(store)
+    lost = table(store).scan(filter="id >= 30 AND p = 0").to_arrow()["id"].to_pylist()
+    left = [row for row in rows(table(store)) if row[0] not in lost]
+    files = table(store).plan(filter="id >= 30 AND p = 0").tasks["path"].to_pylist()
+    for path in [*files, "_delta_log/_last_checkpoint", f"_delta_log/{table(store).snapshot().version:020}.crc"]:
+        del store.files[f"bucket/table/{path}"]
+
+    def repair() -> object:
+        return table(store).repair(dry_run=False)
+
+    for at in Crashes.of(store, repair):
+        repair()
+        assert rows(table(store)) == left, at
+        assert table(store).check(files=True).ok, at
+        done = [entry["operation"] for entry in table(store).history()]
+        assert done.count("FSCK") == 1, at
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_manifests_are_old_or_new_and_can_be_written_again(store: ObjectStore) -> None:
+    store.go_away(None)
+    store.files.clear()
+    deltic.write(table(store), pa.table({"id": range(9), "p": [n % 3 for n in range(9)]}), partition_by=["p"])
+    table(store).write_manifests()
+
+    def manifests() -> dict[str, bytes]:
+        return {path: content for path, (content, _) in store.files.items() if "/_symlink_format_manifest/" in path}
+
+    old = manifests()
+    table(store).delete("p = 0")
+    deltic.write(table(store), pa.table({"id": [10, 11], "p": [1, 3]}))
+    crashes = Crashes.of(store, lambda: table(store).write_manifests())
+    new = manifests()
+    assert old.keys() - new.keys()
+    assert new.keys() - old.keys()
+    for at in crashes:
+        for path, content in manifests().items():
+            assert content in (old.get(path), new.get(path)), (at, path)
+        table(store).write_manifests()
+        assert manifests() == new, at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("mode", "shallow"), [("replace", True), ("update", False)])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_clone_is_renewed_or_not_and_can_be_repeated(store: ObjectStore, mode: Any, shallow: bool) -> None:
+    store.go_away(None)
+    store.files.clear()
+    fill(store)
+    table(store).clone(table(store, "clone"), shallow=shallow)
+    deltic.write(table(store, "clone"), pa.table({"id": [99], "p": [1]}))
+    before = rows(table(store, "clone"))
+    table(store).delete("id > 30 OR id = 5")
+    deltic.write(table(store), pa.table({"id": [50], "p": [0]}))
+    source = rows(table(store))
+
+    def clone() -> deltic.Commit:
+        return table(store).clone(table(store, "clone"), shallow=shallow, mode=mode)
+
+    for at in Crashes.of(store, clone):
+        found = rows(table(store, "clone"))
+        assert found in (before, source), at
+        done = clone()
+        assert (done.attempts == 0) == (mode == "update" and found == source), at
+        assert rows(table(store, "clone")) == source == rows(table(store)), at
+        assert is_whole(table(store, "clone")), at
 
 
 @pytest.mark.slow

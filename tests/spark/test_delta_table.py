@@ -84,6 +84,41 @@ def test_metrics_are_those_of_delta_spark(table: DeltaTable, news: DataFrame) ->
     assert rows(table) == [(2, "B", 1.0), (3, "left", 1.0), (9, "new!", None)]
 
 
+def test_an_alias_of_the_table_may_be_named(spark: SparkSession, uri: str, table: DeltaTable) -> None:
+    named = table.alias("t")
+    assert named.delete("t.id = 1 AND T.name = 'a'").collect() == [Row(num_affected_rows=1)]
+    assert named.update("t.id = 2", {"t.name": "upper(t.name) || name"}).collect() == [Row(num_affected_rows=1)]
+    assert named.update(set={"price": "coalesce(t.price, t.id)"}).collect() == [Row(num_affected_rows=2)]
+    assert rows(table) == [(2, "Bb", 2.0), (3, "c", 0.0)]
+    with pytest.raises(deltic.InvalidInputError, match="there is no column `u`"):
+        named.delete("u.id = 1")
+    with pytest.raises(deltic.InvalidInputError, match="there is no column `t`"):
+        table.delete("t.id = 1")
+    # As in Spark, the alias comes before a column of the same name, unless only the column has such a field.
+    deltic.spark.write(spark.sql("SELECT 1L AS id, named_struct('id', 5L, 'x', 2L) AS t"), uri + "_struct")
+    same = DeltaTable.forPath(spark, uri + "_struct").alias("t")
+    assert same.update("t.id = 1 AND t.x = 2 AND t.t.id = 5", {"t.x": "t.id + t.t.x"}).first()[0] == 1  # type: ignore[index]
+    assert same.toDF().select("t.t.x").collect() == [Row(x=3)]
+
+
+def test_an_alias_of_a_source_is_found_below_filters(table: DeltaTable, news: DataFrame) -> None:
+    named = news.alias("s")
+    for source in (
+        named.where("s.id < 5"),
+        named.where("id < 5").orderBy("s.id").limit(1),
+        named.orderBy("id").limit(1).distinct(),
+        named.repartition(2).dropDuplicates(["id"]).where("id = 2"),
+    ):
+        merge = table.alias("t").merge(source, "t.id = s.id").whenMatchedUpdate(set={"name": "s.name || t.name"})
+        assert merge.execute().first()["num_updated_rows"] == 1  # type: ignore[index]
+    assert rows(table)[1] == (2, "BBBBb", None)
+    computed = named.select("id", F.upper("name").alias("name"))
+    with pytest.raises(deltic.InvalidInputError, match=r"names `s\.id`.*no alias was found.*alias\('s'\)"):
+        table.alias("t").merge(computed, "t.id = s.id")
+    merge = table.alias("t").merge(computed, "t.id = source.id").whenMatchedDelete()
+    assert merge.execute().first()["num_deleted_rows"] == 1  # type: ignore[index]
+
+
 def test_schema_evolution(table: DeltaTable, news: DataFrame) -> None:
     merge = table.merge(news.withColumn("note", F.lit("n")), "target.id = source.id").withSchemaEvolution()
     merge.whenMatchedUpdateAll("source.price IS NOT NULL").whenNotMatchedInsertAll().execute()

@@ -194,9 +194,8 @@ class DeltaTable:
 
         That is -1 if no file was read and the log does not say how many rows were in it. See `deltic.spark.delete`.
         """
-        done = on_executors(self._spark, self._table).delete(
-            None if condition is None else _text(condition, "condition")
-        )
+        where = None if condition is None else self._unaliased(_text(condition, "condition"))
+        done = on_executors(self._spark, self._table).delete(where)
         return self._counted({_AFFECTED: done.metrics.get("numDeletedRows", -1)})
 
     def update(self, condition: str | None = None, set: Mapping[str, str] | None = None) -> DataFrame:
@@ -204,8 +203,12 @@ class DeltaTable:
 
         See `deltic.spark.update`.
         """
-        where = None if condition is None else _text(condition, "condition")
-        done = on_executors(self._spark, self._table).update(_assigned(set, "set"), where)
+        where = None if condition is None else self._unaliased(_text(condition, "condition"))
+        values = {
+            self._unaliased(column, is_assigned=True): self._unaliased(value)
+            for column, value in _assigned(set, "set").items()
+        }
+        done = on_executors(self._spark, self._table).update(values, where)
         return self._counted({_AFFECTED: done.metrics["numUpdatedRows"]})
 
     def merge(self, source: DataFrame, condition: str) -> DeltaMergeBuilder:
@@ -214,10 +217,19 @@ class DeltaTable:
         In SQL the sides have the names that `alias` of the table and of the DataFrame gave them; without one, `target`
         and `source`.
         """
-        name = _alias_of(source) or "source"
+        on, frame, target = _text(condition, "condition"), FrameSource(source), self._name or "target"
+        name = _alias_of(source)
+        if name is None:
+            columns = [*frame.schema.names, *self._table.snapshot().schema.names]
+            _refuse_other_aliases(on, target, columns)
         table = on_executors(self._spark, self._table)
-        merge = table.merge(FrameSource(source), _text(condition, "condition"), name, self._name or "target")
-        return DeltaMergeBuilder(self, merge)
+        return DeltaMergeBuilder(self, table.merge(frame, on, name or "source", target))
+
+    def _unaliased(self, text: str, is_assigned: bool = False) -> str:
+        """SQL, or the name of an assigned column, without the alias of the table."""
+        if self._name is None:
+            return text
+        return _deltic.without_alias(text, self._name, self._table.snapshot().schema.names, is_assigned)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return the commits, newest first, as `DESCRIBE HISTORY`."""
@@ -493,7 +505,8 @@ class DeltaMergeBuilder:
 def _text(given: Any, argument: str) -> str:
     if isinstance(given, Column):
         raise UnsupportedFeatureError(
-            f"{argument} is a Column, which only Spark evaluates: write it as a string of SQL"
+            f"{argument} is a Column, which only Spark evaluates, and its text is not SQL: "
+            "write a string of SQL, such as \"id = 1\" for F.col('id') == 1"
         )
     if not isinstance(given, str):
         raise InvalidInputError(f"{argument} must be a string of SQL, not {type(given).__name__}")
@@ -510,14 +523,45 @@ def _assigned(given: Mapping[str, str] | None, argument: str) -> dict[str, str]:
     return {column: _text(value, f"{argument}[{column!r}]") for column, value in given.items()}
 
 
+_KEEPS_NAMES = {
+    "Deduplicate",
+    "Distinct",
+    "Filter",
+    "GlobalLimit",
+    "Limit",
+    "LocalLimit",
+    "Offset",
+    "Repartition",
+    "RepartitionByExpression",
+    "Sample",
+    "Sort",
+}
+"""Operators whose rows have the columns of their input, so that these keep its alias."""
+
+
 def _alias_of(frame: DataFrame) -> str | None:
-    """The name that `DataFrame.alias` gave it."""
+    """The name that `DataFrame.alias` gave it, or to what it chooses rows from."""
     plan = getattr(frame, "_plan", None)
     if plan is not None:
-        return getattr(plan, "_alias", None)
+        while type(plan).__name__ in _KEEPS_NAMES:
+            plan = plan._child
+        return str(plan._alias) if type(plan).__name__ == "SubqueryAlias" else None
     analysed = frame._jdf.queryExecution().analyzed()
-    named = analysed.getClass().getSimpleName() == "SubqueryAlias"
-    return str(analysed.alias()) if named else None
+    while (kind := analysed.getClass().getSimpleName()) in _KEEPS_NAMES:
+        analysed = analysed.child()
+    return str(analysed.alias()) if kind == "SubqueryAlias" else None
+
+
+def _refuse_other_aliases(condition: str, target: str, columns: list[str]) -> None:
+    """Refuse names of a merge condition that begin with an alias, where none was found for the source."""
+    known = {name.lower() for name in (target, "source", *columns)}
+    for path in _deltic.column_names(condition):
+        if len(path) > 1 and path[0].lower() not in known:
+            raise InvalidInputError(
+                f"the condition names `{'.'.join(path)}`, but the table is called `{target}`, and no alias was found "
+                f"for the source, which is called `source` then: give it the alias last, as in "
+                f"df.select(...).alias({path[0]!r})"
+            )
 
 
 def _plain(value: Any) -> str | None:

@@ -50,7 +50,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(progress::listen_to_progress, module)?)?;
     module.add_function(wrap_pyfunction!(trace::begin_trace, module)?)?;
     module.add_function(wrap_pyfunction!(trace::end_trace, module)?)?;
+    module.add_function(wrap_pyfunction!(expression::names::column_names, module)?)?;
     module.add_function(wrap_pyfunction!(expression::evaluate, module)?)?;
+    module.add_function(wrap_pyfunction!(expression::names::without_alias, module)?)?;
     module.add_function(wrap_pyfunction!(table::read_task_group, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::begin, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::plan_write, module)?)?;

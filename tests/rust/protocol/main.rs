@@ -6,6 +6,7 @@ use proptest::test_runner::Config;
 mod action;
 mod alter;
 mod check;
+mod collation;
 mod commit_loop;
 mod conflict;
 mod constraint;

@@ -9,7 +9,9 @@ use arrow_schema::{Field, Schema};
 use deltic_protocol::error::Kind;
 use deltic_protocol::expression::{BoundExpression, Context, evaluate_at, parse_expression};
 use deltic_protocol::predicate;
-use deltic_protocol::row_merge::{Bounds, JoinCondition, RowInsert, Sides, VisibleSides};
+use deltic_protocol::row_merge::{
+    Bounds, JoinCondition, RowInsert, Sides, VisibleSides, assigned_without_alias, named_columns, without_alias,
+};
 use deltic_protocol::row_update::{NewValue, Target};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_rows_schema;
@@ -180,6 +182,43 @@ fn names_resolve_to_their_side() {
     assert_eq!((sides.assigned("t.name"), sides.assigned("T.st.x"), sides.assigned("name")), ("name", "st.x", "name"));
     let same = Sides::new(sides.target.clone(), sides.source.clone(), "t", "T");
     assert!(same.unwrap_err().message().contains("different aliases"));
+}
+
+#[test]
+fn an_alias_of_a_table_is_left_out() {
+    let columns = ["id", "name", "t", "a b"].map(str::to_owned);
+    for (sql, alias, expected) in [
+        ("x.id = 1", "x", "id = 1"),
+        ("X.Id=1 AND x.name LIKE 'a''%'", "x", "Id = 1 AND name LIKE 'a''%'"),
+        ("upper(x.name) IN ('x.id', y.name)", "x", "upper(name) IN ('x.id', y.name)"),
+        ("x.`a b`.c IS NULL", "x", "`a b`.c IS NULL"),
+        ("x.wrong > 0", "x", "wrong > 0"),
+        // The text stays as it is.
+        ("id=1", "x", "id=1"),
+        ("x=1", "x", "x=1"),
+        ("id=1", "id", "id=1"),
+        // The table has a column `t`.
+        ("t.id = 1 OR t.field = 2", "t", "id = 1 OR t.field = 2"),
+        ("t.t.field = 2", "t", "t.field = 2"),
+    ] {
+        assert_eq!(without_alias(sql, alias, &columns).unwrap(), expected, "{sql}");
+    }
+    for (key, alias, expected) in [
+        ("x.id", "x", "id"),
+        ("X.`a b`.c", "x", "`a b`.c"),
+        ("`x`.wrong", "x", "wrong"),
+        ("a b", "a b", "a b"),
+        ("id", "id", "id"),
+        ("t.id", "t", "id"),
+        ("t.field", "t", "t.field"),
+        ("x.", "x", "x."),
+    ] {
+        assert_eq!(assigned_without_alias(key, alias, &columns), expected, "{key}");
+    }
+    assert_eq!(*without_alias("x.id = ", "x", &columns).unwrap_err().kind(), Kind::Invalid);
+    let named: Vec<Vec<String>> =
+        named_columns("s.id = t.ID AND f(`a b`, s.id)").unwrap().into_iter().map(|name| name.0).collect();
+    assert_eq!(named, [vec!["s", "id"], vec!["t", "ID"], vec!["a b"]]);
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod ast;
 mod bind;
 mod bound;
 mod civil;
+mod collation;
 mod column;
 mod compare;
 mod evaluate;

@@ -11,15 +11,19 @@ use super::leaf;
 use crate::error::{Error, Result};
 use crate::expression::{Column, Expression, Name, Op, Pattern, hint, resolve};
 use crate::scalar::Scalar;
+use crate::schema::collation::check_compared;
 use crate::schema::{DataType, PrimitiveType, StructType};
 
 impl Predicate {
     /// Resolves columns and converts literals to their types.
     ///
     /// # Errors
-    /// `Invalid` for an unknown column, naming it and the nearest ones, and for what cannot be compared.
+    /// `Invalid` for an unknown column, naming it and the nearest ones, and for what cannot be compared; `Unsupported` for a
+    /// comparison of strings with a collation, naming the column.
     pub fn bind(&self, schema: &StructType) -> Result<BoundPredicate> {
-        Binder { schema }.bind(self, false)
+        let bound = Binder { schema }.bind(self, false)?;
+        bound.compared_columns().into_iter().try_for_each(|column| check_compared(schema, &column.path))?;
+        Ok(bound)
     }
 }
 

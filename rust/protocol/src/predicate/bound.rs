@@ -109,6 +109,22 @@ impl BoundPredicate {
         columns
     }
 
+    /// The columns whose values are compared, other than those inside expressions.
+    pub(super) fn compared_columns(&self) -> Vec<&Column> {
+        match self {
+            Self::And(terms) | Self::Or(terms) => terms.iter().flat_map(Self::compared_columns).collect(),
+            Self::Not(inner) => inner.compared_columns(),
+            Self::Compare { column, .. }
+            | Self::Range { column, .. }
+            | Self::In { column, .. }
+            | Self::Like { column, .. } => vec![column],
+            Self::CompareColumns { left, right, .. } => vec![left, right],
+            Self::Constant(_) | Self::IsNull(_) | Self::IsNotNull(_) | Self::Fixed { .. } | Self::Expression(_) => {
+                Vec::new()
+            }
+        }
+    }
+
     fn collect_columns<'a>(&'a self, is_new: &mut impl FnMut(&Column) -> bool, columns: &mut Vec<&'a Column>) {
         let mut add = |column: &'a Column| {
             if is_new(column) {

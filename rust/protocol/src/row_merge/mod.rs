@@ -6,10 +6,12 @@
 //!
 //! Proved by `tests/rust/protocol/row_merge.rs`.
 
+mod alias;
 mod insert;
 mod join;
 mod sides;
 
+pub use alias::{assigned_without_alias, named_columns, without_alias};
 pub use insert::RowInsert;
 pub use join::{Bounds, JoinCondition, JoinKey};
 pub use sides::{Sides, VisibleSides};

@@ -11,7 +11,7 @@ use self::forms::{case, compare, is_in, is_null, limited, negate};
 use super::ast::{Expression, Match, Name, Op};
 use super::bound::{BoundExpression, Node, Typed};
 use super::matching::{like, regex};
-use super::resolve;
+use super::{collation, resolve};
 use crate::error::Result;
 use crate::scalar::Scalar;
 use crate::schema::StructType;
@@ -21,9 +21,10 @@ impl Expression {
     ///
     /// # Errors
     /// `Invalid` for an unknown column, naming it and the nearest ones, and for operands that do not fit; `Unsupported`
-    /// for a function that is not known, naming it.
+    /// for a function that is not known, naming it, and for a comparison of strings with a collation, naming the column.
     pub fn bind(&self, schema: &StructType) -> Result<BoundExpression> {
         let root = bind(self, schema)?.folded();
+        collation::check(&root, schema)?;
         Ok(BoundExpression { root, text: format!("{self:#}") })
     }
 

@@ -17,6 +17,7 @@ use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
 use deltic_protocol::replay::paths::PathSet;
+use deltic_protocol::schema::collation::check_compared;
 use futures::TryStreamExt;
 
 use crate::error::{Error, Result};
@@ -43,10 +44,14 @@ impl Transaction {
     /// Removes the files of the partitions that have new rows; all files of a table without partitions.
     ///
     /// # Errors
-    /// `Invalid` if the table is append-only.
+    /// `Invalid` if the table is append-only; `Unsupported` if a partition column has a collation.
     pub fn overwrite_partitions(&mut self) -> Result<()> {
-        if self.shape_after()?.partition_columns.is_empty() {
+        let shape = self.shape_after()?;
+        if shape.partition_columns.is_empty() {
             return self.overwrite();
+        }
+        for name in &shape.partition_columns {
+            check_compared(&shape.schema, std::slice::from_ref(name)).map_err(|e| self.in_table(e))?;
         }
         self.check_replaceable()?;
         self.write.overwrites = Overwrites::Partitions;

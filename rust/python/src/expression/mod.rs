@@ -1,5 +1,7 @@
 //! Evaluates expressions on rows that Python passes.
 
+pub(crate) mod names;
+
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
