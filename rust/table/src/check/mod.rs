@@ -95,7 +95,7 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
     let version = segment.version;
     // The state is to come from the log alone.
     segment.checksum = None;
-    let snapshot = Snapshot::of_segment(storage, segment).await?;
+    let snapshot = Snapshot::load_segment(storage, segment).await?;
     let mut checker = Checker { storage, listing, snapshot, findings: Findings::default() };
     let checked = async {
         checker.live_files(files).await?;

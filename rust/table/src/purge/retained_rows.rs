@@ -216,8 +216,8 @@ async fn has_matching_row(storage: &Storage, reader: Reader, file: CandidateFile
                 return match storage.head(&path).await {
                     Err(missing) if missing.is_not_found() => result_of_missing(storage, &path, missing),
                     Ok(_) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported { .. } | Kind::Invalid) => {
-                        log::warn!(target: TARGET, "may have rows that the purge should delete, and cannot be read: \
-                                                    {error}");
+                        let message = "may have rows that the purge should delete, and cannot be read";
+                        log::warn!(target: TARGET, "{message}: {error}");
                         Ok(MatchResult::Unknown)
                     }
                     Ok(_) | Err(_) => Err(error),
@@ -413,7 +413,7 @@ impl History<'_> {
     /// Adds the files that a version adds, unless their statistics rule out a match.
     fn add_files(&mut self, version: u64, adds: AddBatch) -> Result<()> {
         // Statistics of files with another schema may be those of other columns.
-        let adds = if self.has_same_columns { self.plan.kept_with_deleted(adds)? } else { adds };
+        let adds = if self.has_same_columns { self.plan.keep_with_deleted(adds)? } else { adds };
         for row in 0..adds.len() {
             let path = canonical_path(adds.path().value(row)).into_owned();
             let task = FileTask { deletion_vector: None, ..task(&adds, row)? };

@@ -62,7 +62,7 @@ impl LogRepair {
         loop {
             segment.checksum = None;
             let checkpoint = segment.checkpoint.clone();
-            let opened = Snapshot::of_segment(storage, segment.clone()).await;
+            let opened = Snapshot::load_segment(storage, segment.clone()).await;
             let undisputed = |snapshot: Snapshot, damaged: Vec<(Checkpoint, String)>| Self {
                 snapshot,
                 is_disputed: false,
@@ -81,7 +81,7 @@ impl LogRepair {
                     // If the disputed checkpoint cannot be read, the rest of the log gives the snapshot.
                     let snapshot = match opened {
                         Err(e) if is_damage(&e) => {
-                            Snapshot::of_segment(storage, Segment::choose(&listing, Some(version), true)?).await?
+                            Snapshot::load_segment(storage, Segment::choose(&listing, Some(version), true)?).await?
                         }
                         opened => opened?,
                     };
@@ -273,7 +273,7 @@ async fn by_checksums(
     if segment.version != at {
         match contents_of_rest(storage, listing, segment.version).await {
             Ok(Some(newest)) => {
-                let with = contents_of(&Snapshot::of_segment(storage, segment.clone()).await?).await?;
+                let with = contents_of(&Snapshot::load_segment(storage, segment.clone()).await?).await?;
                 compare(segment.version, &with, &newest).await?;
             }
             Ok(None) => {}
@@ -339,7 +339,7 @@ async fn contents_of_rest(storage: &Storage, listing: &[LogFile], version: u64) 
                 Err(e) => return Err(e),
             }
         }
-        return contents_of(&Snapshot::of_segment(storage, segment).await?).await.map(Some);
+        return contents_of(&Snapshot::load_segment(storage, segment).await?).await.map(Some);
     }
 }
 

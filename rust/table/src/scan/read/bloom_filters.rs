@@ -46,7 +46,8 @@ pub(super) struct Lookup {
 /// The filters of these row groups that `predicate` can use. A filter that is larger than the `needed` leaves is not used.
 pub(super) fn lookups(
     predicate: &BoundPredicate,
-    (metadata, bounds): (&ArrowReaderMetadata, &RowGroupBounds<'_>),
+    metadata: &ArrowReaderMetadata,
+    bounds: &RowGroupBounds<'_>,
     row_groups: &[usize],
     needed: &BTreeSet<usize>,
 ) -> Result<Vec<Lookup>> {

@@ -14,7 +14,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use super::Transaction;
-use super::whole_files::{batch_of, fully_matching, remove_columns};
+use super::whole_files::{batch_of, require_fully_matching, remove_columns};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::plan::DataFile;
@@ -77,7 +77,7 @@ impl Transaction {
         let mut live = std::pin::pin!(snapshot.live_files(&remove_columns(leaves)).await?);
         while let Some(adds) = live.try_next().await? {
             let is_gone = |path: &str| self.is_removed(path);
-            for row in fully_matching(&adds, &shape, &predicate, is_gone).map_err(|e| self.in_table(e))? {
+            for row in require_fully_matching(&adds, &shape, &predicate, is_gone).map_err(|e| self.in_table(e))? {
                 let path = adds.path().value(row);
                 if !self.is_removed(path) {
                     removes.push(Action::Remove(adds.add(row)?.removed(now_ms)))?;
@@ -87,7 +87,7 @@ impl Transaction {
         }
         let mut dropped = HashSet::new();
         if let Some(added) = self.own_adds()? {
-            let rows = fully_matching(&added, &shape, &predicate, |_| false).map_err(|e| self.in_table(e))?;
+            let rows = require_fully_matching(&added, &shape, &predicate, |_| false).map_err(|e| self.in_table(e))?;
             dropped.extend(rows.into_iter().map(|row| added.path().value(row).to_owned()));
         }
         self.discard(|file| dropped.contains(&file.add.path));

@@ -19,7 +19,7 @@ pub(crate) fn remove_columns(stats: Vec<Vec<String>>) -> AddColumns {
 }
 
 /// The files that hold matching rows and no others. Those that `is_gone` says are removed already may hold others.
-pub(super) fn fully_matching(
+pub(super) fn require_fully_matching(
     adds: &AddBatch,
     shape: &TableShape,
     predicate: &BoundPredicate,
