@@ -138,7 +138,12 @@ impl Cache {
             // Two concurrent plans may have decoded the same column.
             Some(cached) if matches!(cached.groups.get(group), Some(Some(_))) => return,
             Some(cached) => cached.last_used_plan = plan,
-            None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, last_used_plan: plan }),
+            None => state.columns.push(Cached {
+                column: column.clone(),
+                groups: Vec::new(),
+                bytes: 0,
+                last_used_plan: plan,
+            }),
         }
         if !state.make_room(column, bytes) {
             return;
@@ -249,8 +254,11 @@ impl State {
     /// The column to evict: one that was not used for long, else the largest, so that most others stay. `added`: bytes to be added to a
     /// column.
     fn column_to_evict(&self, added: Option<(&IndexColumn, usize)>) -> Option<usize> {
-        let added = |cached: &Cached| added.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
-        let order = |cached: &Cached| (cached.last_used_plan + EVICT_AFTER_PLANS < self.plans, cached.bytes.saturating_add(added(cached)));
+        let added =
+            |cached: &Cached| added.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
+        let order = |cached: &Cached| {
+            (cached.last_used_plan + EVICT_AFTER_PLANS < self.plans, cached.bytes.saturating_add(added(cached)))
+        };
         self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
     }
 

@@ -30,7 +30,7 @@ use crate::checkpoint::read::typed_stats_serve;
 use crate::error::{Error, Result, corrupt_parquet};
 
 /// How many rows of JSON are decoded at once.
-const TEXT_ROWS: usize = 8 * 1024;
+const JSON_BATCH_ROWS: usize = 8 * 1024;
 
 /// The leaf of the statistics as JSON.
 pub(super) const STATS: [&str; 2] = ["add", "stats"];
@@ -274,7 +274,7 @@ impl ColumnPlan {
     /// All columns; those that were not read before are decoded by the parquet crate, which reads any file.
     fn general(&self, part: &ActionFile, fetched: Fetched, read_before: Vec<Option<Values>>) -> Result<Vec<Values>> {
         let needs_texts = self.needs_texts(&read_before);
-        let how = Decode { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..Decode::default() };
+        let how = Decode { views: true, batch_rows: needs_texts.then_some(JSON_BATCH_ROWS), ..Decode::default() };
         let all = self.sources.iter().zip(&self.columns).zip(&read_before);
         let unknown: Vec<_> = all.filter(|(_, read_before)| read_before.is_none()).map(|(of, _)| of).collect();
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];

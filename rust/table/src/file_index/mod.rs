@@ -141,8 +141,7 @@ impl Pruning {
             let mut needed: Vec<(Vec<String>, IndexColumn)> = Vec::new();
             // A partition value that is null is null in all rows of its file, so the row count is needed beside it.
             let has_partition_column = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
-            let needs_counts =
-                predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || has_partition_column(p));
+            let needs_counts = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || has_partition_column(p));
             for column in predicate.iter().flat_map(BoundPredicate::columns) {
                 let index_column = match column.path.first() {
                     Some(name) if is_partition(&column.path) => {
@@ -413,7 +412,9 @@ impl FileIndex {
         let fetched = part.fetch(*index, &|path| plan.wants(path) && !decoded_in_pieces.has(path)).await?;
         let work = plan.clone();
         let (mut decoded, is_direct) = part
-            .blocking(move |part| work.decode(part, fetched, rows.as_ref(), decoded_in_pieces).map_err(|e| e.in_file(part.path())))
+            .blocking(move |part| {
+                work.decode(part, fetched, rows.as_ref(), decoded_in_pieces).map_err(|e| e.in_file(part.path()))
+            })
             .await?;
         let [direct, fallback] = &self.decoded;
         (if is_direct { direct } else { fallback }).fetch_add(1, Ordering::Relaxed);

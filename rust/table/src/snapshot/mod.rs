@@ -125,7 +125,8 @@ impl Snapshot {
     async fn load_segment_with(storage: &Storage, segment: Segment, files: Option<LazyFileIndex>) -> Result<Self> {
         let at = segment.version;
         // A torn compacted file can be replaced by the commits of its range, if they still exist.
-        let without_compactions = segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
+        let without_compactions =
+            segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
         let opened = match (Self::load(storage, segment, files.clone()).await, without_compactions) {
             (Err(error), Some(Ok((tail, segment)))) if error.is_corrupt() => {
                 Self::load(storage, Segment { tail, ..segment }, files).await.map_err(|_| error)
@@ -240,7 +241,9 @@ impl Snapshot {
         let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
         let shared = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
-            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::open_segment(storage, segment).await,
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => {
+                Self::open_segment(storage, segment).await
+            }
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
                 Ok(self.clone())
             }

@@ -221,7 +221,7 @@ impl Table {
     ) -> Result<Converted> {
         self.forget();
         let committer = for_table(&self.storage);
-        convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await
+        convert::convert(&self.storage, options, ids, committer.as_ref(), retry).await
     }
 
     /// Commits a transaction on this table, and compacts small files afterwards, if the table's properties ask for that.
@@ -268,7 +268,7 @@ impl Table {
     /// As [`backfill::enable_row_tracking`].
     pub async fn enable_row_tracking(&self, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Enabled> {
         self.forget();
-        backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), (ids, retry)).await
+        backfill::enable_row_tracking(&self.storage, for_table(&self.storage).as_ref(), ids, retry).await
     }
 
     /// Rewrites files in a better layout.
@@ -315,7 +315,7 @@ impl Table {
         self.forget();
         let latest = self.with(|known| known.latest.clone());
         let committer = for_table(&self.storage);
-        purge::purge((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+        purge::purge(&self.storage, latest, options, ids, clock, committer.as_ref(), retry).await
     }
 
     /// What [`Table::purge`] would do.
@@ -324,7 +324,7 @@ impl Table {
     /// As [`purge::plan_purge`].
     pub async fn plan_purge(&self, options: &PurgeOptions, (ids, clock): (&dyn Ids, Clock)) -> Result<Purged> {
         let latest = self.with(|known| known.latest.clone());
-        purge::plan_purge((&self.storage, latest), options, (ids, clock)).await
+        purge::plan_purge(&self.storage, latest, options, ids, clock).await
     }
 
     /// Drops a feature from the protocol.
@@ -358,12 +358,12 @@ impl Table {
     /// As [`copies::restore`].
     pub async fn restore(
         &self,
-        to: (&RestoreTo, RestoreOptions),
+        (to, options): (&RestoreTo, RestoreOptions),
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<Restored> {
         self.forget();
         let latest = self.with(|known| known.latest.clone());
-        copies::restore((&self.storage, latest), to, for_table(&self.storage).as_ref(), (ids, retry)).await
+        copies::restore(&self.storage, latest, to, options, for_table(&self.storage).as_ref(), ids, retry).await
     }
 
     /// Makes the table at `target` equal to a version of this one.
@@ -377,10 +377,10 @@ impl Table {
         (ids, retry): (&dyn Ids, &dyn RetryPolicy),
     ) -> Result<TransactionEnd> {
         target.forget();
-        let names_version = !matches!(at, At::Newest);
+        let options = CloneOptions { checks_files: !matches!(at, At::Newest), ..options };
         let source = self.snapshot(at).await?;
         let committer = for_table(&target.storage);
-        copies::clone((&source, names_version), (&target.storage, committer.as_ref()), options, (ids, retry)).await
+        copies::clone(&source, &target.storage, options, committer.as_ref(), ids, retry).await
     }
 
     /// Repairs what a check finds, or reports what that would do.
@@ -389,7 +389,7 @@ impl Table {
     /// As [`repair::repair`].
     pub async fn repair(&self, dry_run: bool, (ids, retry): (&dyn Ids, &dyn RetryPolicy)) -> Result<Repaired> {
         self.forget();
-        repair::repair(&self.storage, dry_run, ids, (for_table(&self.storage).as_ref(), retry)).await
+        repair::repair(&self.storage, dry_run, ids, for_table(&self.storage).as_ref(), retry).await
     }
 
     /// Writes the checksum of the newest version, unless it has one. Returns that version.

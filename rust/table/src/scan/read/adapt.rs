@@ -192,7 +192,10 @@ impl Adapter {
                 Column::Missing => Ok(new_null_array(field.data_type(), rows)),
                 Column::File(position, conversion) => convert(*position, conversion, field),
                 Column::Tracked { stored, derived } => {
-                    let stored = stored.as_ref().map(|(position, conversion)| convert(*position, conversion, field)).transpose()?;
+                    let stored = stored
+                        .as_ref()
+                        .map(|(position, conversion)| convert(*position, conversion, field))
+                        .transpose()?;
                     let stored = stored.as_ref().and_then(as_int64);
                     Ok(Arc::new(derived.fill(stored, decoded.last().and_then(as_int64), rows)?))
                 }
@@ -291,16 +294,16 @@ impl Resolver<'_> {
                 _ => columns.find(field, column.mapping)?,
             };
             children.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
-                Some((position, child, leaf)) => Some((position, self.conversion(&field.data_type, child, *leaf, &path)?)),
+                Some((position, child, leaf)) => {
+                    Some((position, self.conversion(&field.data_type, child, *leaf, &path)?))
+                }
                 None => None,
             });
         }
         let mut decoded: Vec<usize> = children.iter().flatten().map(|(position, _)| *position).collect();
         decoded.sort_unstable();
         if decoded.windows(2).any(|pair| pair.first() == pair.last()) {
-            return Err(Error::corrupt(format!(
-                "two table columns map to the same file column, at `{path}`"
-            )));
+            return Err(Error::corrupt(format!("two table columns map to the same file column, at `{path}`")));
         }
         for (position, _) in children.iter_mut().flatten() {
             *position = decoded.partition_point(|other| other < position);
@@ -331,7 +334,8 @@ impl Resolver<'_> {
             }
             (DataType::Struct(fields), ArrowType::Struct(children)) => {
                 let mapping = self.mapping;
-                let requested: Vec<RequestedColumn<'_>> = fields.fields.iter().map(|field| RequestedColumn { field, mapping }).collect();
+                let requested: Vec<RequestedColumn<'_>> =
+                    fields.fields.iter().map(|field| RequestedColumn { field, mapping }).collect();
                 let resolved = self.children(&requested, children, leaf, path)?;
                 if resolved.iter().all(Option::is_none) {
                     // At least one leaf must be decoded to find out which structs are null.

@@ -223,9 +223,9 @@ struct TaskGuard<T>(JoinHandle<Result<T>>);
 impl<T> TaskGuard<T> {
     /// The result of the task.
     async fn outcome(&mut self) -> Result<T> {
-        (&mut self.0).await.unwrap_or_else(|stopped: JoinError| {
-            Err(Error::internal("state stopped unexpectedly").caused_by(stopped))
-        })
+        (&mut self.0)
+            .await
+            .unwrap_or_else(|stopped: JoinError| Err(Error::internal("state stopped unexpectedly").caused_by(stopped)))
     }
 }
 

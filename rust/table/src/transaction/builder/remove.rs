@@ -14,7 +14,7 @@ use deltic_protocol::replay::paths::PathSet;
 use futures::TryStreamExt;
 
 use super::Transaction;
-use super::whole_files::{batch_of, require_fully_matching, remove_columns};
+use super::whole_files::{batch_of, remove_columns, require_fully_matching};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::write::plan::DataFile;
