@@ -43,9 +43,9 @@ def test_not_a_table(uri: str) -> None:
     ("files", "name", "message"),
     [
         ([], "table", "there is no Delta log (`_delta_log`) at the location"),
-        (["part-0.parquet", "part-1.parquet", "_SUCCESS"], "table", "3 of them"),
+        (["part-0.parquet", "part-1.parquet", "_SUCCESS"], "table", "but 2 Parquet files"),
         (["part-0.parquet"], "day=1", "a partition of a table"),
-        (["data.csv"], "table", "no Delta log (`_delta_log`), only 1 other files"),
+        (["data.csv"], "table", "no Delta log (`_delta_log`), but 1 files that are not Parquet"),
         (["metadata/v1.metadata.json", "data/a.parquet"], "table", "Apache Iceberg"),
         (["_delta_log/.tmp"], "table/_delta_log", "name the folder above it"),
         ([], "part-[0-9].parquet", "a location is not a pattern"),
@@ -66,7 +66,7 @@ def test_the_error_describes_what_exists_instead_of_a_table(
     for read in reads:
         with pytest.raises(deltic.TableNotFoundError, match="not a Delta table: ") as caught:
             read()
-        assert message.replace("3 of them", "2 of them Parquet") in str(caught.value)
+        assert message in str(caught.value)
         assert caught.value.table is not None
 
 
@@ -74,7 +74,7 @@ def test_the_error_describes_what_exists_instead_of_a_table(
 def test_a_large_folder_is_described_from_a_part_of_it(tmp_path: Path) -> None:
     for number in range(2500):
         (tmp_path / f"part-{number}.parquet").touch()
-    with pytest.raises(deltic.TableNotFoundError, match="only files, many of them Parquet"):
+    with pytest.raises(deltic.TableNotFoundError, match="but many Parquet files"):
         deltic.Table(tmp_path).scan()
 
 

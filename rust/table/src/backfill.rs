@@ -51,9 +51,10 @@ pub struct Enabled {
 pub async fn enable_row_tracking(
     storage: &Storage,
     committer: &dyn Committer,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
 ) -> Result<Enabled> {
-    let enabled = enable(storage, committer, (ids, retry), FILES_PER_COMMIT).await;
+    let enabled = enable(storage, committer, ids, retry, FILES_PER_COMMIT).await;
     enabled.map_err(|e| e.in_table(storage.location()))
 }
 
@@ -64,18 +65,20 @@ pub async fn enable_row_tracking(
 pub async fn enable(
     storage: &Storage,
     committer: &dyn Committer,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
     files_per_commit: usize,
 ) -> Result<Enabled> {
     let commits = CommitSeries::after(&[], retry);
-    let enabled = enable_in_steps(storage, committer, (ids, &commits), files_per_commit).await;
+    let enabled = enable_in_steps(storage, committer, ids, &commits, files_per_commit).await;
     enabled.map_err(|e| commits.name_committed_versions(e))
 }
 
 async fn enable_in_steps(
     storage: &Storage,
     committer: &dyn Committer,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
     files_per_commit: usize,
 ) -> Result<Enabled> {
     let (mut files, mut batch) = (0, 0_u32);

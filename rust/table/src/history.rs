@@ -29,7 +29,7 @@ use deltic_store::Storage;
 /// Commits read at once.
 const CONCURRENT_READS: usize = 16;
 /// The commit info is the first action of a commit, so only this much of a large commit is read at first.
-const HEAD: u64 = 32 * 1024;
+const HEAD_BYTES: u64 = 32 * 1024;
 
 /// One commit of the history: the members of its commit info, and `version` and `timestamp` (ms).
 pub type Entry = Map<String, Value>;
@@ -128,7 +128,7 @@ impl Timeline {
             Ok(segment) => segment,
             Err(error) => return Err(LogSource::of(storage).explain(error).await),
         };
-        let latest = Snapshot::of_readable(storage, segment).await?;
+        let latest = Snapshot::open_segment(storage, segment).await?;
         let readable = readable_commits(&listing);
         let mut commits = Commit::all(&listing);
         commits.retain(|commit| readable.binary_search_by_key(&commit.version(), |f| f.name.version()).is_ok());
@@ -144,7 +144,7 @@ impl Timeline {
             return Ok(self.latest.clone());
         }
         let segment = Segment::choose(&self.listing, Some(version), true).map_err(|e| self.in_table(e))?;
-        Snapshot::of_readable(&self.storage, segment).await
+        Snapshot::open_segment(&self.storage, segment).await
     }
 
     /// The newest version that was committed at or before `time_ms`.
@@ -296,9 +296,8 @@ pub(crate) fn lacks_time(file: &LogFile) -> Error {
 
 /// Reads the commit info of a commit.
 async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitInfo>> {
-    let path = log_file_path(&file.file_name);
-    if file.size > HEAD {
-        let head = storage.get_range(&path, 0..HEAD).await?;
+    if file.size > HEAD_BYTES {
+        let head = LogSource::of(storage).read_head(file, HEAD_BYTES).await?;
         let line =
             head.iter().position(|byte| *byte == b'\n').and_then(|end| (end <= head.len()).then(|| head.slice(..end)));
         if let Some(line) = line

@@ -32,11 +32,11 @@ const FILE: &str = "manifest";
 const CONCURRENT_PUTS: usize = 16;
 
 /// How often manifests are written at most, if the table is changed each time meanwhile.
-const MOST_ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 5;
 
 /// The most bytes of a folder's name in a file system, and of a key in an object store.
-const LONGEST_NAME: usize = 255;
-const LONGEST_KEY: usize = 1024;
+const MAX_NAME_BYTES: usize = 255;
+const MAX_KEY_BYTES: usize = 1024;
 
 /// The manifests that were written, or would be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -63,7 +63,7 @@ pub struct Manifests {
 pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     let in_table = |e: Error| e.in_table(snapshot.storage().location());
     let mut newest = snapshot.clone();
-    for _ in 0..MOST_ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let manifests = write_once(&newest, dry_run).await.map_err(in_table)?;
         if dry_run {
             return Ok(manifests);
@@ -74,7 +74,7 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
         }
     }
     let message = format!(
-        "the manifests were written {MOST_ATTEMPTS} times, and each time the table was changed meanwhile, so that they may be \
+        "the manifests were written {MAX_ATTEMPTS} times, and each time the table was changed meanwhile, so that they may be \
          older than the table; write them again when there are fewer commits (`Table.write_manifests()`)"
     );
     Err(in_table(Error::new(Kind::Conflict(Conflict::ConcurrentAppend), message)))
@@ -105,9 +105,9 @@ async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
 /// Refuses paths that the store would refuse after some manifests are written.
 fn check_length(storage: &Storage, path: &str) -> Result<()> {
     let is_too_long = match storage.is_local() {
-        true => path.split('/').any(|name| name.len() > LONGEST_NAME),
+        true => path.split('/').any(|name| name.len() > MAX_NAME_BYTES),
         // The key is the part after the bucket.
-        false => storage.location().splitn(4, '/').nth(3).map_or(0, str::len) + 1 + path.len() > LONGEST_KEY,
+        false => storage.location().splitn(4, '/').nth(3).map_or(0, str::len) + 1 + path.len() > MAX_KEY_BYTES,
     };
     if is_too_long {
         let message = "manifests cannot be written: the partition's values are too long for the names of folders, and engines \

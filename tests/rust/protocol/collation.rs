@@ -127,7 +127,7 @@ fn keys_of_a_merge_may_not_have_a_collation() {
         StructField::new("name", DataType::STRING, true),
         StructField::new("id", DataType::LONG, true),
     ]);
-    let sides = Sides::new(schema(), source, ("s", "t")).unwrap();
+    let sides = Sides::new(schema(), source, "s", "t").unwrap();
     for sql in ["s.name = t.name", "s.id = t.id AND t.name <=> s.name", "s.id = t.id AND t.name > 'a'"] {
         check_refused(sql, JoinCondition::parse(sql, &sides), "t.name", "spark.UTF8_LCASE");
     }

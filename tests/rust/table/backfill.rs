@@ -52,7 +52,7 @@ impl<F: FnMut(u64) + Send> RetryPolicy for World<F> {
 
 /// Enables row tracking, with up to `files` files per commit.
 async fn enable<F: FnMut(u64) + Send>(storage: &Storage, world: &World<F>, files: usize) -> Result<Enabled> {
-    backfill::enable(storage, &LogCommitter::new(storage.clone()), (world, world), files).await
+    backfill::enable(storage, &LogCommitter::new(storage.clone()), world, world, files).await
 }
 
 fn file(path: &str, rows: u64) -> Value {

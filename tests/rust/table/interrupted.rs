@@ -69,7 +69,7 @@ fn a_purge() {
     let table = with_a_vector();
     let (storage, log) = (&table.sample.storage, committer(&table));
     let options = PurgeOptions { filter: Some("x = 2".to_owned()), ..PurgeOptions::default() };
-    let run = |retry: &dyn RetryPolicy| block_on(purge((storage, None), &options, (&World, now), (&log, retry)));
+    let run = |retry: &dyn RetryPolicy| block_on(purge(storage, None, &options, &World, now, &log, retry));
     assert_remain(run(&cancelled_after(1)), "version 4 was committed and remains");
     assert_eq!(run(&World).unwrap().versions, [5]);
 }
@@ -90,7 +90,7 @@ fn enabling_row_tracking() {
     let table = Table::new(&[], false);
     table.write(&[("a", Some(1))]);
     let log = committer(&table);
-    let run = |retry: &dyn RetryPolicy| block_on(enable_row_tracking(&table.sample.storage, &log, (&World, retry)));
+    let run = |retry: &dyn RetryPolicy| block_on(enable_row_tracking(&table.sample.storage, &log, &World, retry));
     assert_remain(run(&cancelled_after(2)), "versions 2 and 3 were committed and remain");
     assert_eq!(run(&World).unwrap(), Enabled { version: 4, files: 0 });
 }
@@ -118,15 +118,16 @@ fn the_search_for_files_stops() {
     }
     let table = with_a_vector();
     let (storage, log, cancelled) = (&table.sample.storage, committer(&table), cancelled_after(0));
-    let to = (&RestoreTo::Version(1), RestoreOptions { dry_run: true, ..RestoreOptions::default() });
-    assert_stopped(&block_on(restore((storage, None), to, &log, (&World, &cancelled))).unwrap_err());
+    let (to, options) = (RestoreTo::Version(1), RestoreOptions { dry_run: true, ..RestoreOptions::default() });
+    assert_stopped(&block_on(restore(storage, None, &to, options, &log, &World, &cancelled)).unwrap_err());
 
     let (source, target) = (block_on(table.sample.open()).unwrap(), Sample::new());
-    let (to, options) = (LogCommitter::new(target.storage.clone()), CloneOptions::default());
-    let cloned = clone((&source, true), (&target.storage, &to), options, (&World, &cancelled));
+    let to = LogCommitter::new(target.storage.clone());
+    let options = CloneOptions { checks_files: true, ..CloneOptions::default() };
+    let cloned = clone(&source, &target.storage, options, &to, &World, &cancelled);
     assert_stopped(&block_on(cloned).unwrap_err());
 
     std::fs::remove_dir_all(table.sample.path("_delta_log")).unwrap();
     let options = ConvertOptions { dry_run: true, ..ConvertOptions::default() };
-    assert_stopped(&block_on(convert(storage, options, &World, (&log, &cancelled))).unwrap_err());
+    assert_stopped(&block_on(convert(storage, options, &World, &log, &cancelled)).unwrap_err());
 }

@@ -68,8 +68,8 @@ impl Committer for Overtaken {
 async fn back(sample: &Sample, version: u64, winner: &[Value]) -> Result<Restored> {
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
     let committer = Overtaken { log: LogCommitter::new(sample.storage.clone()), by: Mutex::new(by) };
-    let to = (&RestoreTo::Version(version), RestoreOptions::default());
-    restore((&sample.storage, None), to, &committer, (&World, &World)).await
+    let (to, options) = (RestoreTo::Version(version), RestoreOptions::default());
+    restore(&sample.storage, None, &to, options, &committer, &World, &World).await
 }
 
 fn conflict(error: &Error) -> Conflict {
@@ -154,7 +154,7 @@ async fn cloned(
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
     let committer = Overtaken { log: LogCommitter::new(target.storage.clone()), by: Mutex::new(by) };
     let options = CloneOptions { deep, mode, ..CloneOptions::default() };
-    clone((&source.open().await?, false), (&target.storage, &committer), options, (&World, &World)).await
+    clone(&source.open().await?, &target.storage, options, &committer, &World, &World).await
 }
 
 #[tokio::test]

@@ -16,5 +16,6 @@ pub mod widen;
 
 pub use table::TableSchema;
 pub use types::{
-    ArrayType, DataType, FieldsByName, ForeignType, MapType, PrimitiveType, StructField, StructType, with_article,
+    ArrayType, DataType, FieldsByName, ForeignType, MapType, PrimitiveType, StructField, StructType,
+    check_requested_once, with_article,
 };

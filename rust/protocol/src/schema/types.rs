@@ -4,11 +4,13 @@
 //!
 //! PROTOCOL.md: "Schema Serialization Format".
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
+
+use crate::error::{Error, Result};
 
 /// A type without children.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -149,6 +151,24 @@ impl StructType {
             (Some((i, _)), None) => Some(i),
             _ => None,
         }
+    }
+
+    /// The error for a column that a caller names and the table does not have.
+    pub fn unknown_column(&self, name: &str) -> Error {
+        let names: Vec<&str> = self.fields.iter().map(|field| field.name.as_str()).collect();
+        Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
+    }
+}
+
+/// Refuses a column that a caller requests twice.
+///
+/// # Errors
+/// `Invalid`, naming the column.
+pub fn check_requested_once<'a>(mut columns: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut requested = HashSet::new();
+    match columns.find(|name| !requested.insert(*name)) {
+        Some(twice) => Err(Error::invalid(format!("the column `{twice}` is requested twice"))),
+        None => Ok(()),
     }
 }
 

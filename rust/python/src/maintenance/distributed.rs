@@ -132,7 +132,7 @@ impl DistributedConvert {
         let clock = Clock::default();
         let committer = self.table.committer();
         self.work.with(|convert| Ok(convert.check_all_read()?))?;
-        let commit = self.work.take()?.commit(&clock, (committer.as_ref(), &clock));
+        let commit = self.work.take()?.commit(&clock, committer.as_ref(), &clock);
         Ok(converted_json(&run_to_end(py, commit, &clock, version)?))
     }
 }

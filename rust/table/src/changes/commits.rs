@@ -185,11 +185,12 @@ pub(super) fn tasks(
         .and_then(move |loaded| {
             let (storage, feed_schema) = (before.clone(), feed_schema.clone());
             async move {
+                let (commit, actions) = loaded;
                 // The feed has checked the schema before every later commit.
-                if first == Some(loaded.0.version()) {
-                    check_removed(&storage, &feed_schema, &loaded).await?;
+                if first == Some(commit.version()) {
+                    check_removed(&storage, &feed_schema, &commit, &actions).await?;
                 }
-                Ok(loaded)
+                Ok((commit, actions))
             }
         })
         .scan(table, |table, commit| ready(Some(commit.and_then(|(commit, actions)| table.files(&commit, actions)))))
@@ -209,7 +210,8 @@ async fn load(storage: Storage, commit: Commit) -> Result<(Commit, CommitActions
 async fn check_removed(
     storage: &Storage,
     feed_schema: &FeedSchema,
-    (commit, actions): &(Commit, CommitActions),
+    commit: &Commit,
+    actions: &CommitActions,
 ) -> Result<()> {
     let removes = actions.metadata.is_some() && actions.cdc.is_empty() && actions.remove_rows.num_rows() > 0;
     let Some(before) = commit.version().checked_sub(1).filter(|_| removes) else { return Ok(()) };

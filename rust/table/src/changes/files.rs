@@ -113,7 +113,7 @@ impl Files {
         for remove in removes {
             match added.get(canonical_path(self.removes.path().value(remove)).as_ref()) {
                 None => steps.push(Step::Deleted(remove)),
-                Some(&add) if has_own_vector((&self.adds, add), (&self.removes, remove))? => {
+                Some(&add) if has_own_vector(&self.adds, add, &self.removes, remove)? => {
                     steps.push(Step::DeletedByVector { remove, add });
                 }
                 Some(_) => {}
@@ -122,7 +122,7 @@ impl Files {
         for add in adds {
             match removed.get(canonical_path(self.adds.path().value(add)).as_ref()) {
                 None => steps.push(Step::Inserted(add)),
-                Some(&remove) if has_own_vector((&self.removes, remove), (&self.adds, add))? => {
+                Some(&remove) if has_own_vector(&self.removes, remove, &self.adds, add)? => {
                     steps.push(Step::Restored { remove, add });
                 }
                 Some(_) => {}
@@ -184,7 +184,7 @@ impl Files {
 }
 
 /// Whether a file has another deletion vector than in its other action, so that only this one may delete some rows.
-fn has_own_vector((files, row): (&AddBatch, usize), (others, other): (&AddBatch, usize)) -> Result<bool> {
+fn has_own_vector(files: &AddBatch, row: usize, others: &AddBatch, other: usize) -> Result<bool> {
     let Some(vector) = files.deletion_vector(row)? else { return Ok(false) };
     Ok(others.deletion_vector(other)?.is_none_or(|other| other.unique_id() != vector.unique_id()))
 }

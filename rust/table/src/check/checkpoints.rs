@@ -132,7 +132,7 @@ impl Checker<'_> {
         let Some(mut commits) = self.without(&checkpoint) else { return Ok(()) };
         commits.checksum = None;
         let compared = async {
-            let commits = Snapshot::of_segment(self.storage, commits).await?;
+            let commits = Snapshot::load_segment(self.storage, commits).await?;
             let alone = Segment {
                 version: checkpoint.version,
                 checkpoint: Some(checkpoint.clone()),
@@ -140,7 +140,7 @@ impl Checker<'_> {
                 checksum: None,
                 commits: Vec::new(),
             };
-            let alone = Snapshot::of_segment(self.storage, alone).await?;
+            let alone = Snapshot::load_segment(self.storage, alone).await?;
             let states = (state_of(&alone).await?, state_of(&commits).await?);
             let files = (files_of(&alone).await?, files_of(&commits).await?);
             Ok::<_, Error>((states, files))

@@ -34,7 +34,7 @@ mod checkpoints;
 /// Files asked for at once.
 const CONCURRENT_HEADS: usize = 64;
 /// Most findings of one kind; further ones are only counted.
-const MOST_OF_A_KIND: usize = 100;
+const MAX_FINDINGS_OF_KIND: usize = 100;
 
 /// What a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,7 +98,7 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
     let version = segment.version;
     // The state is to come from the log alone.
     segment.checksum = None;
-    let snapshot = Snapshot::of_segment(storage, segment).await?;
+    let snapshot = Snapshot::load_segment(storage, segment).await?;
     let mut checker = Checker { storage, listing, snapshot, findings: Findings::default() };
     let checked = async {
         checker.live_files(files).await?;
@@ -337,7 +337,7 @@ struct Findings(BTreeMap<FindingKind, (Vec<Finding>, usize)>);
 impl Findings {
     fn add(&mut self, kind: FindingKind, message: String, path: Option<String>) {
         let (kept, more) = self.0.entry(kind).or_default();
-        if kept.len() < MOST_OF_A_KIND {
+        if kept.len() < MAX_FINDINGS_OF_KIND {
             kept.push(Finding { kind, message, path });
         } else {
             *more += 1;

@@ -77,7 +77,8 @@ pub async fn convert(
     storage: &Storage,
     options: ConvertOptions,
     ids: &dyn Ids,
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    committer: &dyn Committer,
+    retry: &dyn RetryPolicy,
 ) -> Result<Converted> {
     let read = async {
         let mut conversion = Conversion::begin(storage, options, ids).await?;
@@ -86,7 +87,7 @@ pub async fn convert(
     };
     let conversion =
         unless_cancelled(read, retry, nothing_committed).await.map_err(|e| e.in_table(storage.location()))?;
-    conversion.commit(ids, (committer, retry)).await
+    conversion.commit(ids, committer, retry).await
 }
 
 /// A conversion under way.
@@ -179,7 +180,8 @@ impl Conversion {
     pub(super) async fn commit(
         self,
         ids: &dyn Ids,
-        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+        committer: &dyn Committer,
+        retry: &dyn RetryPolicy,
     ) -> Result<Converted> {
         let Self { storage, options, mut found, adds, .. } = self;
         if options.foreign.is_none() {
@@ -189,7 +191,7 @@ impl Conversion {
             }
             found.schema.fields.extend(options.partition_schema.fields.iter().cloned());
         }
-        let mut transaction = begin(&storage, &options, &found, (ids, retry.now_ms())).await?;
+        let mut transaction = begin(&storage, &options, &found, ids, retry.now_ms()).await?;
         if let Some(foreign) = &options.foreign {
             check_unchanged(&storage, &foreign.metadata_files).await?;
         }
@@ -264,7 +266,8 @@ async fn begin(
     storage: &Storage,
     options: &ConvertOptions,
     found: &Converted,
-    (ids, now_ms): (&dyn Ids, i64),
+    ids: &dyn Ids,
+    now_ms: i64,
 ) -> Result<Transaction> {
     let (format, partition_by) = match &options.foreign {
         Some(foreign) => (foreign.format.as_str(), foreign.partition_by.clone()),

@@ -24,7 +24,7 @@ const TASK: &str = "footers task";
 const READ: &str = "footers that were read";
 
 /// The most files whose footers one task set reads: their contents are in memory.
-const FILES_OF_A_TASK_SET: usize = 50_000;
+const FILES_PER_TASK_SET: usize = 50_000;
 
 /// A task: files whose footers are to be read.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -135,7 +135,7 @@ impl DistributedConvert {
         self.step = Step::Failed;
         let in_table = |e: Error| e.in_table(self.conversion.storage.location());
         let (tasks, files_per_task) = (tasks.max(1), files_per_task.max(1));
-        let most = tasks.saturating_mul(files_per_task).min(FILES_OF_A_TASK_SET);
+        let most = tasks.saturating_mul(files_per_task).min(FILES_PER_TASK_SET);
         let files = self.conversion.files.by_ref().take(most);
         let files: Vec<Existing> = files.try_collect().await.map_err(in_table)?;
         if files.is_empty() {
@@ -223,8 +223,8 @@ impl DistributedConvert {
     ///
     /// # Errors
     /// As [`DistributedConvert::check_all_read`] and [`convert`](super::convert).
-    pub async fn commit(self, ids: &dyn Ids, with: (&dyn Committer, &dyn RetryPolicy)) -> Result<Converted> {
+    pub async fn commit(self, ids: &dyn Ids, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Converted> {
         self.check_all_read()?;
-        self.conversion.commit(ids, with).await
+        self.conversion.commit(ids, committer, retry).await
     }
 }

@@ -154,7 +154,7 @@ impl Expected {
     /// Reads and checks a file; none if it has no rows.
     async fn read(self: Arc<Self>, storage: &Storage, below: &str, file: &FileMeta) -> Result<Option<DataFile>> {
         let this = Arc::clone(&self);
-        let described = look_at_footer(storage, (&file.path, file.size), move |footer| this.describe(footer));
+        let described = look_at_footer(storage, &file.path, file.size, move |footer| this.describe(footer));
         let (rows, stats) = described.await?;
         if rows == 0 {
             return Ok(None);
@@ -188,10 +188,10 @@ impl Expected {
                 return Err(Error::unsupported("INT96 timestamps and legacy calendars", message));
             }
         }
-        check_fields((&self.columns.stored, metadata.schema().fields()), self.columns.mapping, "")?;
-        let schema = (&self.columns.data, self.columns.mapping);
+        let (schema, mapping) = (&self.columns.data, self.columns.mapping);
+        check_fields(&self.columns.stored, metadata.schema().fields(), mapping, "")?;
         for (name, stored) in &self.required {
-            match null_rows(metadata, schema, stored)? {
+            match null_rows(metadata, schema, mapping, stored)? {
                 Some(0) => {}
                 None if rows == 0 => {}
                 nulls => return Err(null_in(name, nulls)),
@@ -199,7 +199,7 @@ impl Expected {
         }
         let floats = file.created_by().is_some_and(bounds_have_nan);
         let wanted = Wanted { floats, indexed: self.wanted.indexed.clone(), ..self.wanted };
-        Ok((rows, statistics(metadata, schema, &wanted)?))
+        Ok((rows, statistics(metadata, schema, mapping, &wanted)?))
     }
 
     /// The partition values by physical names, from the names of a file's folders.
@@ -260,7 +260,7 @@ fn null_in(name: &str, nulls: Option<u64>) -> Error {
 }
 
 /// Refuses a file with other columns than these.
-fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMapping, above: &str) -> Result<()> {
+fn check_fields(table: &[Arc<Field>], file: &[Arc<Field>], mapping: ColumnMapping, above: &str) -> Result<()> {
     let names = |fields: &[Arc<Field>]| fields.iter().map(|field| format!("`{}`", field.name())).collect::<Vec<_>>();
     if !table.iter().map(|field| field.name()).eq(file.iter().map(|field| field.name())) {
         let (expected, found) = (names(table).join(", "), names(file).join(", "));
@@ -277,34 +277,34 @@ fn check_fields((table, file): (&[Arc<Field>], &[Arc<Field>]), mapping: ColumnMa
                  or use engine='arrow'"
             )));
         }
-        check_type((expected.data_type(), found.data_type()), mapping, &path)?;
+        check_type(expected.data_type(), found.data_type(), mapping, &path)?;
     }
     Ok(())
 }
 
-fn check_type((table, file): (&ArrowType, &ArrowType), mapping: ColumnMapping, path: &str) -> Result<()> {
+fn check_type(table: &ArrowType, file: &ArrowType, mapping: ColumnMapping, path: &str) -> Result<()> {
     match (table, file) {
         (ArrowType::Struct(table), ArrowType::Struct(file)) if is_variant(table) => {
             // Spark writes its two fields in the other order. Readers ignore the order.
             let mut sorted: Vec<_> = file.iter().cloned().collect();
             sorted.sort_by(|a, b| a.name().cmp(b.name()));
-            check_fields((table, &sorted), mapping, path)
+            check_fields(table, &sorted, mapping, path)
         }
-        (ArrowType::Struct(table), ArrowType::Struct(file)) => check_fields((table, file), mapping, path),
+        (ArrowType::Struct(table), ArrowType::Struct(file)) => check_fields(table, file, mapping, path),
         (ArrowType::List(table), ArrowType::List(file)) => {
-            check_type((table.data_type(), file.data_type()), mapping, &format!("{path}.element"))
+            check_type(table.data_type(), file.data_type(), mapping, &format!("{path}.element"))
         }
         (ArrowType::Map(table, _), ArrowType::Map(file, _)) => match (table.data_type(), file.data_type()) {
             (ArrowType::Struct(table), ArrowType::Struct(file)) if table.len() == file.len() => {
                 let mut parts = table.iter().zip(file).zip(["key", "value"]);
                 parts.try_for_each(|((table, file), name)| {
-                    check_type((table.data_type(), file.data_type()), mapping, &format!("{path}.{name}"))
+                    check_type(table.data_type(), file.data_type(), mapping, &format!("{path}.{name}"))
                 })
             }
-            _ => Err(other_type((table.data_type(), file.data_type()), path)),
+            _ => Err(other_type(table.data_type(), file.data_type(), path)),
         },
         (table, file) if table == file => Ok(()),
-        (table, file) => Err(other_type((table, file), path)),
+        (table, file) => Err(other_type(table, file, path)),
     }
 }
 
@@ -314,7 +314,7 @@ fn is_variant(parts: &Fields) -> bool {
         && parts.iter().all(|part| !part.is_nullable())
 }
 
-fn other_type((table, file): (&ArrowType, &ArrowType), path: &str) -> Error {
+fn other_type(table: &ArrowType, file: &ArrowType, path: &str) -> Error {
     Error::invalid(format!(
         "Spark wrote the column `{path}` as {file}, which is {table} in the table; use engine='arrow'"
     ))

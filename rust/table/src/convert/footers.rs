@@ -75,7 +75,7 @@ impl Footers {
             check_stored(&stored, file.schema().fields())?;
             settings.describe(file)
         };
-        let described = look_at_footer(&self.storage, (&file.path, file.size), describe);
+        let described = look_at_footer(&self.storage, &file.path, file.size, describe);
         described.await.map_err(|e| if e.is_corrupt() { no_parquet(&e) } else { e }.in_file(file.path.clone()))
     }
 }
@@ -117,7 +117,7 @@ impl Settings {
             (Some((schema, mapping)), Some(indexed)) => {
                 let indexed = physical_indexed(indexed, schema, mapping)?;
                 let wanted = Wanted { indexed, prefix_length: STRING_PREFIX_LENGTH, floats: false };
-                statistics(metadata, (schema, mapping), &wanted)?
+                statistics(metadata, schema, mapping, &wanted)?
             }
             _ => format!(r#"{{"numRecords":{rows}}}"#),
         };
@@ -156,14 +156,15 @@ pub(super) struct Wanted {
 /// The text of `add.stats`, from the statistics of the row groups.
 pub(super) fn statistics(
     metadata: &ArrowReaderMetadata,
-    (schema, mapping): (&StructType, ColumnMapping),
+    schema: &StructType,
+    mapping: ColumnMapping,
     wanted: &Wanted,
 ) -> Result<String> {
     let file = metadata.metadata().file_metadata();
     let columns = FileSchema { fields: metadata.schema().fields().clone(), calendars: Calendars::of(file) };
     let constants = Constants::new();
     let bounds = RowGroupBounds::new(metadata, &columns, schema, mapping, &constants);
-    let known = |path: &[&str]| match column_at((schema, mapping), path)? {
+    let known = |path: &[&str]| match column_at(schema, mapping, path)? {
         Some(column) => known_column(&bounds, &column, wanted.floats),
         None => Ok(PrecomputedStats::default()),
     };
@@ -177,21 +178,22 @@ pub(super) fn statistics(
 /// Number of rows that are null in a column of the table, if the file records it.
 pub(super) fn null_rows(
     metadata: &ArrowReaderMetadata,
-    (schema, mapping): (&StructType, ColumnMapping),
+    schema: &StructType,
+    mapping: ColumnMapping,
     column: &str,
 ) -> Result<Option<u64>> {
     let calendars = Calendars::of(metadata.metadata().file_metadata());
     let columns = FileSchema { fields: metadata.schema().fields().clone(), calendars };
     let constants = Constants::new();
     let bounds = RowGroupBounds::new(metadata, &columns, schema, mapping, &constants);
-    match column_at((schema, mapping), &[column])? {
+    match column_at(schema, mapping, &[column])? {
         Some(column) => Ok(bounds.null_count(&column)?.as_ref().and_then(total)),
         None => Ok(None),
     }
 }
 
 /// The column at a path of physical names. `None` if there is none or its type is not primitive.
-fn column_at((schema, mapping): (&StructType, ColumnMapping), path: &[&str]) -> Result<Option<Column>> {
+fn column_at(schema: &StructType, mapping: ColumnMapping, path: &[&str]) -> Result<Option<Column>> {
     let (mut inside, mut logical, mut leaf) = (schema, Vec::with_capacity(path.len()), None);
     for (depth, name) in path.iter().enumerate() {
         let mut named = None;

@@ -24,7 +24,7 @@ use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
 use super::copy::{Copying, copy_all};
-use super::files::{LiveFiles, NAMED, describe_missing, missing, stored_files};
+use super::files::{LiveFiles, MAX_NAMED_FILES, describe_missing, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub enum CloneMode {
     Error,
     /// Its files are removed, except those that both tables have, and its history continues.
     Replace,
-    /// The same, but nothing is committed if nothing differs.
+    /// As [`CloneMode::Replace`], but nothing is committed if nothing differs.
     Update,
 }
 
@@ -58,6 +58,9 @@ pub struct CloneOptions {
     pub mode: CloneMode,
     /// Properties of the clone besides those of the source, or instead of them.
     pub properties: BTreeMap<String, String>,
+    /// Whether the clone fails if files of the source are missing, since the caller names its version.
+    #[serde(skip)]
+    pub checks_files: bool,
     /// Options of the commit.
     pub commit: TransactionOptions,
 }
@@ -104,10 +107,12 @@ impl Counted {
 /// `Unsupported` if the clone could not read files where they are, or deltic could not write the table; `Conflict` if another
 /// writer changed the clone meanwhile; `Interrupted`.
 pub async fn clone(
-    (source, names_version): (&Snapshot, bool),
-    (target, committer): (&Storage, &dyn Committer),
+    source: &Snapshot,
+    target: &Storage,
     options: CloneOptions,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    committer: &dyn Committer,
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
 ) -> Result<TransactionEnd> {
     check_apart(source.storage(), target).await?;
     if !options.deep {
@@ -126,8 +131,8 @@ pub async fn clone(
     }
     let there = transaction.replaced().cloned();
     let gives_ids = transaction.gives_row_ids()?;
-    let mut plan = Plan::new((source, target), options.deep, gives_ids);
-    plan.checks_files = names_version;
+    let mut plan = Plan::new(source, target, options.deep, gives_ids);
+    plan.checks_files = options.checks_files;
     if !options.deep {
         plan.real_root = target.real_path("").await?;
     }
@@ -219,7 +224,7 @@ struct Plan<'a> {
 }
 
 impl<'a> Plan<'a> {
-    fn new((source, target): (&'a Snapshot, &'a Storage), deep: bool, gives_ids: bool) -> Self {
+    fn new(source: &'a Snapshot, target: &'a Storage, deep: bool, gives_ids: bool) -> Self {
         Self {
             source: source.storage(),
             target,
@@ -316,7 +321,7 @@ impl<'a> Plan<'a> {
         }
         for path in missing(self.source, unseen, "CLONE").await? {
             self.num_missing += 1;
-            if self.missing.len() < NAMED {
+            if self.missing.len() < MAX_NAMED_FILES {
                 self.missing.push(path);
             }
         }

@@ -13,10 +13,10 @@ use crate::vector_file::VectorFile;
 use deltic_store::{Storage, decode_path};
 
 /// How many files the store is asked for at once.
-const CONCURRENT_LOOKS: usize = 64;
+const CONCURRENT_HEADS: usize = 64;
 
 /// How many missing files an error names.
-pub(super) const NAMED: usize = 10;
+pub(super) const MAX_NAMED_FILES: usize = 10;
 
 /// The live files of a version.
 #[derive(Default)]
@@ -75,7 +75,7 @@ pub(super) fn stored_files(path: &str, vector: Option<&DeletionVectorDescriptor>
 
 /// The words of an error: how many files are missing, and the names of some.
 pub(super) fn describe_missing(count: usize, some: &[String]) -> String {
-    let named: Vec<&str> = some.iter().take(NAMED).map(String::as_str).collect();
+    let named: Vec<&str> = some.iter().take(MAX_NAMED_FILES).map(String::as_str).collect();
     let others = match count.saturating_sub(named.len()) {
         0 => String::new(),
         others => format!(" and {others} others"),
@@ -96,6 +96,6 @@ pub(super) async fn missing(storage: &Storage, paths: Vec<String>, operation: &s
         }
     };
     let progress = Progress::begin(operation, Unit::Files, Some(paths.len() as u64));
-    let looks = stream::iter(paths).map(look).buffered(CONCURRENT_LOOKS).inspect_ok(|_| progress.advance(1));
+    let looks = stream::iter(paths).map(look).buffered(CONCURRENT_HEADS).inspect_ok(|_| progress.advance(1));
     looks.try_filter_map(|missing| std::future::ready(Ok(missing))).try_collect().await
 }

@@ -96,10 +96,13 @@ impl Restored {
 /// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table;
 /// `Interrupted`.
 pub async fn restore(
-    (storage, latest): (&Storage, Option<Snapshot>),
-    (to, options): (&RestoreTo, RestoreOptions),
+    storage: &Storage,
+    latest: Option<Snapshot>,
+    to: &RestoreTo,
+    options: RestoreOptions,
     committer: &dyn Committer,
-    (ids, retry): (&dyn Ids, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
 ) -> Result<Restored> {
     let in_table = |e: Error| e.in_table(storage.location());
     let mut commit = options.commit.clone();

@@ -18,10 +18,10 @@ use crate::error::{Error, Result};
 /// Bytes kept by default: what a table of some millions of files needs for its paths and a few columns.
 pub const DEFAULT_LIMIT: usize = 512 * 1024 * 1024;
 /// A column that so many plans in a row did not use is evicted before all others.
-const PLANS: u64 = 8;
+const EVICT_AFTER_PLANS: u64 = 8;
 /// Bytes of unpacked columns from which on those that a plan does not use are packed: packing costs more than
 /// most queries.
-const UNPACKED: usize = 64 * 1024 * 1024;
+const PACK_ABOVE_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(super) struct Cache {
@@ -46,8 +46,8 @@ struct Cached {
     column: IndexColumn,
     groups: Vec<Option<CachedColumn>>,
     bytes: usize,
-    /// The plan that used it last.
-    used: u64,
+    /// The number of the plan that used it last.
+    last_used_plan: u64,
 }
 
 /// A column of a row group, with a place for every row.
@@ -90,7 +90,7 @@ impl CachedColumn {
 
     /// The values at the set bits of `rows`, which has a bit for each row of the row group. Only for columns with one value
     /// for each file.
-    pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
+    pub(super) fn select(&self, rows: &BooleanBuffer) -> Result<Values> {
         match self {
             column if rows.count_set_bits() == rows.len() => column.range(0, rows.len()),
             Self::Plain(Values::Array(array)) => {
@@ -100,7 +100,7 @@ impl CachedColumn {
                 Ok(Values::Array(encoded.array(rows.set_indices(), rows.count_set_bits())?))
             }
             Self::Plain(_) => Err(Error::internal("only columns with one value a file are filtered")),
-            Self::Packed(packed) => packed.chosen(rows),
+            Self::Packed(packed) => packed.select(rows),
         }
     }
 }
@@ -117,12 +117,12 @@ impl Cache {
         let mut state = self.state()?;
         let plan = state.plans;
         let cached = state.columns.iter_mut().find(|c| serves(&c.column, column))?;
-        cached.used = plan;
+        cached.last_used_plan = plan;
         cached.groups.get(group).cloned().flatten()
     }
 
     /// Whether columns decoded from so many fetched bytes are likely to be kept.
-    pub(super) fn takes(&self, bytes: usize) -> bool {
+    pub(super) fn has_room_for(&self, bytes: usize) -> bool {
         self.state().is_some_and(|state| bytes <= state.limit)
     }
 
@@ -137,8 +137,13 @@ impl Cache {
         match state.columns.iter_mut().find(|c| c.column == *column) {
             // Two concurrent plans may have decoded the same column.
             Some(cached) if matches!(cached.groups.get(group), Some(Some(_))) => return,
-            Some(cached) => cached.used = plan,
-            None => state.columns.push(Cached { column: column.clone(), groups: Vec::new(), bytes: 0, used: plan }),
+            Some(cached) => cached.last_used_plan = plan,
+            None => state.columns.push(Cached {
+                column: column.clone(),
+                groups: Vec::new(),
+                bytes: 0,
+                last_used_plan: plan,
+            }),
         }
         if !state.make_room(column, bytes) {
             return;
@@ -179,7 +184,7 @@ impl Cache {
 
     /// Whether columns of a row group that the last plan did not use are to be packed.
     pub(super) fn is_packing_due(&self, group: usize) -> bool {
-        self.state().is_some_and(|state| state.unpacked > UNPACKED && state.to_pack(Some(group)).is_some())
+        self.state().is_some_and(|state| state.unpacked > PACK_ABOVE_BYTES && state.to_pack(Some(group)).is_some())
     }
 
     /// Packs the columns of a row group that the last plan did not use; all columns if `None`.
@@ -206,7 +211,7 @@ impl Cache {
 impl State {
     /// A column that could be packed: one of row group `group` that the last plan did not use; any column if `None`.
     fn to_pack(&self, group: Option<usize>) -> Option<(IndexColumn, usize, Values)> {
-        let columns = self.columns.iter().filter(|cached| group.is_none() || cached.used < self.plans);
+        let columns = self.columns.iter().filter(|cached| group.is_none() || cached.last_used_plan < self.plans);
         columns.into_iter().find_map(|cached| {
             let mut groups = cached.groups.iter().enumerate().filter(|(at, _)| group.is_none_or(|group| group == *at));
             groups.find_map(|(at, column)| match column {
@@ -246,11 +251,14 @@ impl State {
         true
     }
 
-    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `more`: bytes to be
-    /// added to a column.
-    fn column_to_evict(&self, more: Option<(&IndexColumn, usize)>) -> Option<usize> {
-        let more = |cached: &Cached| more.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
-        let order = |cached: &Cached| (cached.used + PLANS < self.plans, cached.bytes.saturating_add(more(cached)));
+    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `added`: bytes to be added to a
+    /// column.
+    fn column_to_evict(&self, added: Option<(&IndexColumn, usize)>) -> Option<usize> {
+        let added =
+            |cached: &Cached| added.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
+        let order = |cached: &Cached| {
+            (cached.last_used_plan + EVICT_AFTER_PLANS < self.plans, cached.bytes.saturating_add(added(cached)))
+        };
         self.columns.iter().enumerate().max_by_key(|(_, cached)| order(cached)).map(|(at, _)| at)
     }
 
@@ -302,7 +310,7 @@ mod tests {
     fn columns_that_a_plan_does_not_use_are_packed_beyond_a_bound() {
         let cache = Cache::default();
         let many = |from: i64| {
-            let count = (UNPACKED / 17) as i64;
+            let count = (PACK_ABOVE_BYTES / 17) as i64;
             Values::Array(Arc::new(Int64Array::from_iter_values(from..from + count)) as ArrayRef)
         };
         cache.plan();
@@ -340,13 +348,13 @@ mod tests {
         // Room for two and a half.
         cache.limit(200_000);
         cache.put(time, 0, &numbers(0));
-        for plan in 0..PLANS + 3 {
+        for plan in 0..EVICT_AFTER_PLANS + 3 {
             cache.plan();
             cache.put(size, 0, &numbers(0));
             cache.put(size, 1, &numbers(1));
             // What the largest has stays, though no more of it fits until the other is old.
             assert!(has(size, 0) && cache.bytes() < 200_000);
-            assert_eq!(has(size, 1), plan >= PLANS, "{plan}");
+            assert_eq!(has(size, 1), plan >= EVICT_AFTER_PLANS, "{plan}");
         }
         // One that is smaller takes the place of some of it at once.
         cache.put(time, 0, &numbers(0));
@@ -378,7 +386,7 @@ mod tests {
         cache.put(&IndexColumn::Size, 1, &numbers(1));
         cache.limit(7);
         cache.pack(None);
-        assert!(cache.get(&IndexColumn::Size, 0).is_none() && !cache.takes(0) && cache.bytes() == 0);
+        assert!(cache.get(&IndexColumn::Size, 0).is_none() && !cache.has_room_for(0) && cache.bytes() == 0);
         drop(held);
         assert!(cache.get(&IndexColumn::Size, 0).is_some() && cache.get(&IndexColumn::Size, 1).is_none());
     }

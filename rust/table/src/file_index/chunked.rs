@@ -47,17 +47,17 @@ async fn bounds(
         found.extend(made.into_iter().collect::<Result<Vec<_>>>()?);
         Ok(length)
     };
-    match in_pieces(part, (group, leaf), ReadStrategy::of(part), (StringPages::default(), Vec::new()), read).await? {
+    match in_pieces(part, group, leaf, ReadStrategy::of(part), (StringPages::default(), Vec::new()), read).await? {
         Some((_, found)) => plan.join_texts(found).map(Some).map_err(|e| e.in_file(part.path())),
         None => Ok(None),
     }
 }
 
-/// The same for paths.
+/// The paths of a row group, if they are long enough to be read in pieces.
 async fn paths(part: &Arc<ActionFile>, group: usize, plan: &Arc<ColumnPlan>) -> Result<Option<FrontCoder>> {
     let is_worth_it = part.is_local() && plan.keeps_paths_encoded(part);
     let Some(leaf) = large_leaf(part, group, PATH)?.filter(|_| is_worth_it) else { return Ok(None) };
-    in_pieces(part, (group, leaf), ReadStrategy::of(part), FrontCoder::default(), |trimming, chunk, is_last| {
+    in_pieces(part, group, leaf, ReadStrategy::of(part), FrontCoder::default(), |trimming, chunk, is_last| {
         Ok(trimming.read(chunk, is_last)?)
     })
     .await
@@ -91,7 +91,8 @@ impl ReadStrategy {
 /// `None` if the leaf must be left to the general decoder.
 async fn in_pieces<R: Send + 'static>(
     part: &Arc<ActionFile>,
-    (group, leaf): (usize, usize),
+    group: usize,
+    leaf: usize,
     ReadStrategy { piece_bytes: size, fetches_ahead }: ReadStrategy,
     mut so_far: R,
     read: impl Fn(&mut R, Chunk<'_>, bool) -> Result<usize, Failed> + Clone + Send + 'static,
@@ -184,11 +185,11 @@ mod tests {
                     all.extend_from_slice(some);
                     Ok(some.len())
                 };
-                let all = in_pieces(&part, (0, 0), ReadStrategy { piece_bytes: size, fetches_ahead }, (Vec::new(), 0), read).await.unwrap();
+                let all = in_pieces(&part, 0, 0, ReadStrategy { piece_bytes: size, fetches_ahead }, (Vec::new(), 0), read).await.unwrap();
                 let (all, turns) = all.unwrap();
                 assert!(all == expected && turns as u64 >= (expected.len() as u64).div_ceil(size));
                 let rare = |_: &mut (), _: Chunk<'_>, _: bool| Err(Failed::Unsupported);
-                assert!(in_pieces(&part, (0, 0), ReadStrategy { piece_bytes: size, fetches_ahead }, (), rare).await.unwrap().is_none());
+                assert!(in_pieces(&part, 0, 0, ReadStrategy { piece_bytes: size, fetches_ahead }, (), rare).await.unwrap().is_none());
             });
         }
     }

@@ -30,7 +30,7 @@ use crate::checkpoint::read::can_use_typed_stats;
 use crate::error::{Error, Result, corrupt_parquet};
 
 /// How many rows of JSON are decoded at once.
-const TEXT_ROWS: usize = 8 * 1024;
+const JSON_BATCH_ROWS: usize = 8 * 1024;
 
 /// The leaf of the statistics as JSON.
 pub(super) const STATS: [&str; 2] = ["add", "stats"];
@@ -280,7 +280,7 @@ impl ColumnPlan {
     ) -> Result<Vec<Values>> {
         let needs_texts = self.needs_texts(&read_before);
         let how =
-            DecodeOptions { views: true, batch_rows: needs_texts.then_some(TEXT_ROWS), ..DecodeOptions::default() };
+            DecodeOptions { views: true, batch_rows: needs_texts.then_some(JSON_BATCH_ROWS), ..DecodeOptions::default() };
         let all = self.sources.iter().zip(&self.columns).zip(&read_before);
         let unknown: Vec<_> = all.filter(|(_, read_before)| read_before.is_none()).map(|(of, _)| of).collect();
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];

@@ -20,8 +20,8 @@ use crate::error::{Error, Result};
 
 /// Most bytes of the values of a partition column: a fixed part, and a part for each row. A value that many rows
 /// share takes memory for each row, and almost none in the file.
-const FREE_TEXT: usize = 64 * 1024 * 1024;
-const TEXT_OF_ROW: usize = 256;
+const BASE_VALUE_BYTES: usize = 64 * 1024 * 1024;
+const VALUE_BYTES_PER_ROW: usize = 256;
 
 /// Numeric leaves that are kept encoded with the paths.
 const SIZE_AND_TIME: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTime"]];
@@ -189,7 +189,9 @@ fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Fai
         Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
         None => 0,
     };
-    if text > codes.len().saturating_mul(TEXT_OF_ROW).saturating_add(FREE_TEXT) || i32::try_from(text).is_err() {
+    if text > codes.len().saturating_mul(VALUE_BYTES_PER_ROW).saturating_add(BASE_VALUE_BYTES)
+        || i32::try_from(text).is_err()
+    {
         let message = format!("the values of the partition column `{logical}` are {text} bytes in one row group");
         return Err(Failed::Error(Error::corrupt(message)));
     }

@@ -24,7 +24,7 @@ use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_pa
 use crate::checkpoint::action_file::ActionFile;
 
 /// Writers shorten texts to 32 characters, or to 64 bytes; one that keeps fewer rounds the maximum up.
-const SHORTENED_CHARS: usize = 16;
+const MIN_PREFIX_CHARS: usize = 16;
 
 /// Bounds of containers of files, for columns by logical path: those that `bound` returns, without counts.
 pub(super) struct ContainerBounds<'a, F> {
@@ -105,7 +105,7 @@ fn bound_of_all(bound: ArrayRef, upper: bool) -> ArrayRef {
 
 /// As much of a text as every writer keeps that shortens texts.
 fn beginning(text: &str) -> &str {
-    text.char_indices().nth(SHORTENED_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+    text.char_indices().nth(MIN_PREFIX_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
 }
 
 /// The least or greatest value of a column chunk, if its order is known.

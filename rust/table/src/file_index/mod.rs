@@ -57,7 +57,7 @@ use crate::log::tail::Tail;
 use crate::once::Once;
 
 /// Rows that are pruned at once: their unpacked values are still in the processor's cache when they are read.
-const ROWS_PRUNED_AT_ONCE: usize = 16 * 1024;
+const PRUNE_BATCH_ROWS: usize = 16 * 1024;
 /// Approximate rows in a page of paths, in checkpoints of other writers and in ours: a query that needs rows of most pages
 /// decodes all pages.
 const PAGE_ROWS: usize = 4096;
@@ -97,12 +97,21 @@ type Groups = Vec<(Arc<ActionFile>, usize)>;
 #[derive(Debug)]
 pub struct FileIndex {
     checkpoint: OpenCheckpoint,
-    /// Row groups with file actions, for each file of the checkpoint. Row group `at` of a file has the number `at * files +
-    /// file`, so that row groups have numbers even if other files were never opened.
+    /// Row groups with file actions, for each file of the checkpoint. Of `n` files, row group `i` of file `f` has the number
+    /// `i * n + f`: so each row group has a number although the counts of other files are unknown.
     groups: Vec<Once<Groups>>,
     cache: Arc<Cache>,
-    /// How often columns of a row group were decoded directly, and by the parquet crate.
+    /// The numbers of [`DecodeCounts`].
     decoded: [AtomicU64; 2],
+}
+
+/// How often columns of a row group were decoded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DecodeCounts {
+    /// Directly from the pages.
+    pub direct: u64,
+    /// By the parquet crate.
+    pub fallback: u64,
 }
 
 impl Pruning {
@@ -120,7 +129,8 @@ impl Pruning {
         self.statistics_columns.iter().filter_map(leaf).collect()
     }
 
-    pub(crate) fn of(shape: &TableShape, filter: Option<BoundPredicate>) -> Result<Self> {
+    /// Divides a predicate over the columns of a table.
+    pub(crate) fn split(shape: &TableShape, filter: Option<BoundPredicate>) -> Result<Self> {
         let is_partition = |path: &[String]| path.first().is_some_and(|name| shape.is_partition_column(name));
         let conjuncts = filter.iter().flat_map(BoundPredicate::split_conjuncts).cloned();
         let (partition, statistics): (Vec<_>, Vec<_>) =
@@ -130,14 +140,14 @@ impl Pruning {
         let columns = |predicate: &Option<BoundPredicate>| {
             let mut needed: Vec<(Vec<String>, IndexColumn)> = Vec::new();
             // A partition value that is null is null in all rows of its file, so the row count is needed beside it.
-            let mixed = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
-            let counted = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || mixed(p));
+            let has_partition_column = |p: &BoundPredicate| p.columns().iter().any(|column| is_partition(&column.path));
+            let needs_counts = predicate.as_ref().is_some_and(|p| !p.is_decided_by_bounds() || has_partition_column(p));
             for column in predicate.iter().flat_map(BoundPredicate::columns) {
                 let index_column = match column.path.first() {
                     Some(name) if is_partition(&column.path) => {
                         Some(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
                     }
-                    _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, counted }),
+                    _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, counted: needs_counts }),
                 };
                 if let Some(index_column) = index_column.filter(|_| needed.iter().all(|(path, _)| *path != column.path))
                 {
@@ -178,9 +188,9 @@ impl FileIndex {
         self.cache.limit(bytes);
     }
 
-    /// Whether any columns are kept.
-    fn keeps_columns(&self) -> bool {
-        self.cache.takes(1)
+    /// Whether decoded columns are cached at all.
+    fn is_cache_enabled(&self) -> bool {
+        self.cache.has_room_for(1)
     }
 
     /// How many bytes of columns are kept now.
@@ -188,9 +198,10 @@ impl FileIndex {
         self.cache.bytes()
     }
 
-    /// How often columns of a row group were decoded directly, and by the parquet crate.
-    pub fn decoded(&self) -> [u64; 2] {
-        self.decoded.each_ref().map(|count| count.load(Ordering::Relaxed))
+    /// How often columns of a row group were decoded.
+    pub fn decode_counts(&self) -> DecodeCounts {
+        let [direct, fallback] = self.decoded.each_ref().map(|count| count.load(Ordering::Relaxed));
+        DecodeCounts { direct, fallback }
     }
 
     /// Packs all columns that are kept.
@@ -219,7 +230,7 @@ impl FileIndex {
     }
 
     async fn file(&self, file: usize) -> Result<&[(Arc<ActionFile>, usize)]> {
-        let groups = self.groups.get(file).ok_or_else(|| Error::internal("there is no such file"))?;
+        let groups = self.groups.get(file).ok_or_else(|| Error::internal("the file index is out of range"))?;
         let open = async || {
             let part = self.checkpoint.file(file).await?;
             let groups = part.groups_with("add", "path").into_iter();
@@ -229,7 +240,7 @@ impl FileIndex {
     }
 
     async fn group(&self, number: usize) -> Result<&(Arc<ActionFile>, usize)> {
-        let missing = || Error::internal("there is no such row group");
+        let missing = || Error::internal("the row group number is out of range");
         let files = self.groups.len();
         let (at, file) =
             (number.checked_div(files).ok_or_else(missing)?, number.checked_rem(files).ok_or_else(missing)?);
@@ -319,7 +330,7 @@ impl FileIndex {
         }
         let mut arrays = self.arrays(group, &wanted, rows).await?.into_iter();
         let paths = arrays.next().and_then(|a| a.as_string_opt().cloned());
-        let paths = paths.ok_or_else(|| Error::corrupt("the paths are no texts").in_file(part.path()))?;
+        let paths = paths.ok_or_else(|| Error::corrupt("the paths are not strings").in_file(part.path()))?;
         if paths.null_count() > 0 {
             return Err(Error::corrupt("an `add` action has no path").in_file(part.path()));
         }
@@ -333,7 +344,7 @@ impl FileIndex {
         columns: &[IndexColumn],
         rows: &BooleanBuffer,
     ) -> Result<Vec<ArrayRef>> {
-        let array = |column: &CachedColumn| match column.chosen(rows)? {
+        let array = |column: &CachedColumn| match column.select(rows)? {
             Values::Array(array) => Ok(array),
             _ => Err(Error::internal("a column was not decoded")),
         };
@@ -383,7 +394,7 @@ impl FileIndex {
         }
         let (part, index) = self.group(group).await?;
         let page_rows = if part.is_our_own() { OWN_PAGE_ROWS } else { PAGE_ROWS };
-        let mut is_kept = is_dense(rows, page_rows) && self.keeps_columns();
+        let mut is_kept = is_dense(rows, page_rows) && self.is_cache_enabled();
         // A query that needs paths needs these next, and they follow the paths in the file: one request gets all of them.
         if is_kept && missing.contains(&IndexColumn::Path) {
             let beside = [IndexColumn::Size, IndexColumn::ModificationTime];
@@ -391,20 +402,22 @@ impl FileIndex {
         }
         let mut plan = decode::ColumnPlan::of(part, *index, missing);
         let bytes = part.wanted_bytes(*index, &|path| plan.wants(path))?;
-        is_kept &= self.cache.takes(usize::try_from(bytes).unwrap_or(usize::MAX));
+        is_kept &= self.cache.has_room_for(usize::try_from(bytes).unwrap_or(usize::MAX));
         if is_kept && rows.count_set_bits() < rows.len() / SPARSE_RATIO {
             plan.keep_encoded();
         }
         let plan = Arc::new(plan);
         let rows = (!is_kept && rows.count_set_bits() < rows.len()).then(|| rows.clone());
-        let before = chunked::read(part, *index, &plan, rows.as_ref()).await?;
-        let fetched = part.fetch(*index, &|path| plan.wants(path) && !before.has(path)).await?;
+        let decoded_in_pieces = chunked::read(part, *index, &plan, rows.as_ref()).await?;
+        let fetched = part.fetch(*index, &|path| plan.wants(path) && !decoded_in_pieces.has(path)).await?;
         let work = plan.clone();
         let (mut decoded, is_direct) = part
-            .blocking(move |part| work.decode(part, fetched, rows.as_ref(), before).map_err(|e| e.in_file(part.path())))
+            .blocking(move |part| {
+                work.decode(part, fetched, rows.as_ref(), decoded_in_pieces).map_err(|e| e.in_file(part.path()))
+            })
             .await?;
-        let [direct, general] = &self.decoded;
-        (if is_direct { direct } else { general }).fetch_add(1, Ordering::Relaxed);
+        let [direct, fallback] = &self.decoded;
+        (if is_direct { direct } else { fallback }).fetch_add(1, Ordering::Relaxed);
         if is_kept {
             plan.columns().iter().zip(&decoded).for_each(|(column, values)| self.cache.put(column, group, values));
             if self.cache.is_packing_due(group) {
@@ -431,7 +444,7 @@ fn prune_rows(
     cached: &[CachedColumn],
     rows: &BooleanBuffer,
 ) -> Result<BooleanBuffer> {
-    let block = if cached.iter().any(CachedColumn::is_packed) { ROWS_PRUNED_AT_ONCE } else { rows.len() };
+    let block = if cached.iter().any(CachedColumn::is_packed) { PRUNE_BATCH_ROWS } else { rows.len() };
     let mut kept = BooleanBufferBuilder::new(rows.len());
     for start in (0..rows.len()).step_by(block.max(1)) {
         let rows = rows.slice(start, block.min(rows.len() - start));

@@ -24,7 +24,7 @@ use crate::checkpoint::action_file::ActionFile;
 /// The key among the tags.
 pub(crate) const TAG: &str = "deltic.bounds";
 /// Longer texts are left out, since every reader reads the tags.
-const MAX_TEXT: usize = 256;
+const MAX_STRING_BYTES: usize = 256;
 
 /// Statistics of the files of one sidecar.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -89,7 +89,7 @@ impl SidecarStats {
             known.then_some(ColumnClaim { path, partition, r#type, min, max })
         };
         let size = i64::try_from(part.size()).unwrap_or(-1);
-        let paths = paths.filter(|(min, max)| min.len() <= MAX_TEXT && max.len() <= MAX_TEXT);
+        let paths = paths.filter(|(min, max)| min.len() <= MAX_STRING_BYTES && max.len() <= MAX_STRING_BYTES);
         Self { file, size, files, paths, columns: columns.iter().filter_map(claim).collect() }
     }
 
@@ -143,7 +143,7 @@ fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
             found = Some(value);
         }
     }
-    found.map(|value| value.to_string()).filter(|text| text.len() <= MAX_TEXT)
+    found.map(|value| value.to_string()).filter(|text| text.len() <= MAX_STRING_BYTES)
 }
 
 /// Bounds of whole files of a checkpoint, from their tags.

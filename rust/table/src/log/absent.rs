@@ -11,8 +11,8 @@ use deltic_store::{FileMeta, Storage};
 /// Endings of the names of data files.
 const FILES: [&str; 7] = [".parquet", ".json", ".csv", ".orc", ".avro", ".arrow", ".feather"];
 
-/// From this number on, files are not counted.
-const MANY: usize = 1000;
+/// If a folder has so many files, the message has no exact number.
+const COUNT_LIMIT: usize = 1000;
 
 /// The error for a log without a version, extended by what is at the location. Takes three LISTs of one page each.
 pub(super) async fn explain(storage: &Storage, error: Error) -> Error {
@@ -49,16 +49,16 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         let partition =
             if last.contains('=') { "; if it is a partition of a table, open the table and filter" } else { "" };
         // Only the first page was listed.
-        let number = if folder.len() < MANY { files.to_string() } else { "many".to_owned() };
+        let number = if folder.len() < COUNT_LIMIT { files.to_string() } else { "many".to_owned() };
         return format!(
-            "the folder has no Delta log (`_delta_log`), only files, {number} of them Parquet; read them with a Parquet \
-             reader, and write their rows to another location with `deltic.write`{partition}"
+            "the folder has no Delta log (`_delta_log`), but {number} Parquet files; read them with a Parquet reader, and write \
+             their rows to another location with `deltic.write`{partition}"
         );
     }
     if !folder.is_empty() {
         return format!(
-            "the folder has no Delta log (`_delta_log`), only {} other files; check the location",
-            if folder.len() < MANY { folder.len().to_string() } else { "many".to_owned() }
+            "the folder has no Delta log (`_delta_log`), but {} files that are not Parquet; check the location",
+            if folder.len() < COUNT_LIMIT { folder.len().to_string() } else { "many".to_owned() }
         );
     }
     if last.contains(['*', '?', '[']) {
@@ -78,7 +78,7 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         _ => "",
     };
     format!(
-        "there is no Delta log (`_delta_log`) at the location, nor any file directly in it; check the location, or create the table with \
-         `deltic.write` or `deltic.create`{catalog}"
+        "there is no Delta log (`_delta_log`) at the location, and no file directly in it. Check the location, or create the \
+         table with `deltic.write` or `deltic.create`{catalog}"
     )
 }

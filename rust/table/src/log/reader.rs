@@ -19,10 +19,10 @@ use deltic_store::Storage;
 
 /// How many log files are fetched at once.
 const CONCURRENT_GETS: usize = 16;
-/// Commits of no more bytes than this together are not worth another thread.
-const FEW_BYTES: u64 = 32 * 1024;
+/// Known commits of fewer bytes in all are parsed without a worker thread.
+const MAX_INLINE_PARSE_BYTES: u64 = 32 * 1024;
 /// The file actions of commits are collected in shared columns, up to so many bytes of commits.
-const SHARED_BYTES: usize = 16 * 1024 * 1024;
+const MAX_SHARED_BYTES: usize = 16 * 1024 * 1024;
 
 /// A commit that was read and parsed.
 #[derive(Debug)]
@@ -60,7 +60,7 @@ pub(super) fn load_whole(
         let (mut all, mut reading, mut bytes) = (Vec::new(), CommitBatchReader::new(group.len(), first), 0_usize);
         for (file, commit) in group {
             bytes = bytes.saturating_add(commit.len());
-            if bytes > SHARED_BYTES {
+            if bytes > MAX_SHARED_BYTES {
                 all.extend(std::mem::take(&mut reading).finish()?);
                 bytes = commit.len();
             }
@@ -77,16 +77,17 @@ pub(super) fn load_whole(
     })
 }
 
-/// Several are parsed together: most commits are small, and handing each to another thread would cost more than parsing it.
+/// Fetches commits in groups, and parses the commits of a group on one worker thread. Most commits are small: a thread for each
+/// would cost more than parsing it.
 fn in_groups<T: Send + 'static>(
     storage: Storage,
     files: Vec<LogFile>,
     known: HashMap<String, Bytes>,
     parse: impl Fn(Vec<(LogFile, Bytes)>) -> Vec<Result<T>> + Copy + Send + 'static,
 ) -> impl Stream<Item = Result<T>> {
-    let together = (files.len() / (2 * parallelism())).clamp(1, CONCURRENT_GETS);
+    let group_size = (files.len() / (2 * parallelism())).clamp(1, CONCURRENT_GETS);
     let all_known: Option<u64> = files.iter().map(|file| Some(known.get(&file.file_name)?.len() as u64)).sum();
-    let is_little = all_known.is_some_and(|bytes| bytes < FEW_BYTES);
+    let parses_inline = all_known.is_some_and(|bytes| bytes < MAX_INLINE_PARSE_BYTES);
     let (known, is_local) = (Arc::new(known), storage.is_local());
     let some = move |files: Vec<LogFile>| {
         let (storage, known) = (storage.clone(), known.clone());
@@ -100,13 +101,13 @@ fn in_groups<T: Send + 'static>(
             });
             Ok(parse(commits.collect::<Result<_>>()?))
         };
-        async move { if is_little { work.await } else { spawn_async(work).await } }
+        async move { if parses_inline { work.await } else { spawn_async(work).await } }
     };
     let mut files = files.into_iter();
     let groups = std::iter::from_fn(move || {
         let (mut group, mut bytes) = (Vec::new(), 0_u64);
         while group.len() < CONCURRENT_GETS
-            && (group.len() < together || bytes < FEW_BYTES)
+            && (group.len() < group_size || bytes < MAX_INLINE_PARSE_BYTES)
             && let Some(file) = files.next()
         {
             bytes = bytes.saturating_add(file.size);
@@ -116,7 +117,7 @@ fn in_groups<T: Send + 'static>(
     });
     // Results come in order; on a local disk, where fetching takes almost no time, more groups are parsed ahead.
     let at_once = parallelism() * if is_local { 4 } else { 1 };
-    let loaded = stream::iter(groups).map(some).buffered(at_once.max(CONCURRENT_GETS / together));
+    let loaded = stream::iter(groups).map(some).buffered(at_once.max(CONCURRENT_GETS / group_size));
     loaded.flat_map(|group| stream::iter(group.unwrap_or_else(|e| vec![Err(e)])))
 }
 

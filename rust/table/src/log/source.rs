@@ -22,8 +22,7 @@ use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
 use deltic_store::{FileMeta, Storage};
 
-/// The log of one table: lists it and reads single files. `reader` fetches many files at once, and
-/// `history` the beginnings of files.
+/// The log of one table: lists it and reads files. `reader` fetches many files at once.
 #[derive(Debug, Clone)]
 pub struct LogSource {
     storage: Storage,
@@ -75,6 +74,11 @@ impl LogSource {
         }
     }
 
+    /// The first `bytes` bytes of a listed file, which is larger.
+    pub async fn read_head(&self, file: &LogFile, bytes: u64) -> Result<Bytes> {
+        self.storage.get_range(&log_file_path(&file.file_name), 0..bytes).await
+    }
+
     /// All actions of a listed commit, parsed on another thread than those that wait for stores.
     ///
     /// # Errors
@@ -121,6 +125,9 @@ impl LogSource {
 
     /// Fetches and parses listed commits, in the given order; those whose content is in `known`, by file
     /// name, are not fetched. File actions are not parsed.
+    ///
+    /// Unlike [`LogSource::read`], this does not look for claimed commits: [`LogSource::list`] has finished the newest one, so
+    /// that listed files are in the log folder.
     pub fn load(
         &self,
         files: Vec<LogFile>,

@@ -24,15 +24,15 @@ use crate::error::{Error, Result};
 /// The newest layers are joined with the next older one as long as it has at most so many times their files. So there
 /// are few layers, so that looking up a file is cheap; and large ones are seldom joined, so that extending is cheap.
 const LAYER_RATIO: usize = 8;
-/// Batches of adds are joined up to so many files and bytes.
-const JOINED_ROWS: usize = 4096;
-const JOINED_BYTES: usize = 64 * 1024 * 1024;
-/// A batch with at least so many files is not joined with others.
-const ENOUGH_ROWS: usize = 1024;
+/// Small batches of adds are merged up to so many files and bytes.
+const MERGED_BATCH_ROWS: usize = 4096;
+const MERGED_BATCH_BYTES: usize = 64 * 1024 * 1024;
+/// A batch with at least so many files is not merged with others.
+const MIN_BATCH_ROWS: usize = 1024;
 /// How many groups of commits are replayed together, if they have been fetched.
-const AT_ONCE: usize = 4;
-/// With fewer files than this, replay does not use another thread: handing it over would take longer.
-const WORTH_A_THREAD: usize = 128;
+const GROUPS_AT_ONCE: usize = 4;
+/// With fewer files than this, replay does not use a worker thread: handing it over would take longer.
+const MIN_FILES_FOR_THREAD: usize = 128;
 
 /// The commits after the checkpoint, replayed.
 #[derive(Debug)]
@@ -52,13 +52,13 @@ impl Tail {
     ///
     /// Commits are replayed while the next ones are fetched and parsed.
     pub async fn replay(newest_first: impl Stream<Item = Result<CommitBatch>>) -> Result<Option<Self>> {
-        let mut commits = std::pin::pin!(newest_first.ready_chunks(AT_ONCE));
-        let (mut replaying, mut coming) = (Some(Replaying::default()), commits.next().await);
-        while let Some(some) = coming {
-            let Some(so_far) = replaying else { return Ok(None) };
-            let some = some.into_iter().collect::<Result<Vec<_>>>()?;
-            let (more, next) = join(so_far.more(some), commits.next()).await;
-            (replaying, coming) = (more?, next);
+        let mut commits = std::pin::pin!(newest_first.ready_chunks(GROUPS_AT_ONCE));
+        let (mut replaying, mut fetched) = (Some(Replaying::default()), commits.next().await);
+        while let Some(groups) = fetched {
+            let Some(replayed) = replaying else { return Ok(None) };
+            let groups = groups.into_iter().collect::<Result<Vec<_>>>()?;
+            let (replayed, next) = join(replayed.replay_next(groups), commits.next()).await;
+            (replaying, fetched) = (replayed?, next);
         }
         replaying.map(Replaying::finish).transpose()
     }
@@ -67,9 +67,9 @@ impl Tail {
     pub fn extended(&self, newer: Self) -> Result<Self> {
         let Self { mut commits, mut live, mut tombstones, mut layers } = newer;
         // Usually commits only add new files.
-        let touches = self.layers.iter().any(|older| layers.iter().any(|newer| older.overlaps(newer)));
+        let overlaps_newer = self.layers.iter().any(|older| layers.iter().any(|newer| older.overlaps(newer)));
         for adds in &self.live {
-            if !touches {
+            if !overlaps_newer {
                 live.push(adds.clone());
                 continue;
             }
@@ -79,7 +79,7 @@ impl Tail {
             live.extend((!adds.is_empty()).then_some(adds));
         }
         for rows in &self.tombstones {
-            if !touches {
+            if !overlaps_newer {
                 tombstones.push(rows.clone());
                 continue;
             }
@@ -136,22 +136,22 @@ fn unseen(layers: &[Arc<Replay>], keys: &KeyBatch) -> BooleanBuffer {
 #[derive(Default)]
 struct Replaying {
     commits: Vec<Arc<CommitActions>>,
-    live: Joined,
+    live: MergedBatches,
     tombstones: Vec<RecordBatch>,
     replay: Replay,
 }
 
 impl Replaying {
     /// Replays the next commits.
-    async fn more(self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
-        if groups.iter().map(|group| group.adds.len() + group.removes.len()).sum::<usize>() < WORTH_A_THREAD {
-            return self.with(groups);
+    async fn replay_next(self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
+        if groups.iter().map(|group| group.adds.len() + group.removes.len()).sum::<usize>() < MIN_FILES_FOR_THREAD {
+            return self.replay_groups(groups);
         }
-        let replayed = tokio::task::spawn_blocking(move || self.with(groups)).await;
+        let replayed = tokio::task::spawn_blocking(move || self.replay_groups(groups)).await;
         replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
     }
 
-    fn with(mut self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
+    fn replay_groups(mut self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {
         for CommitBatch { commits, adds, removes, remove_rows, ends } in groups {
             let keys = adds.keys()?;
             let shown = (self.replay.add_batch(keys.clone()), self.replay.add_batch(removes.clone()));
@@ -182,27 +182,27 @@ impl Replaying {
     }
 }
 
-/// Joins small batches of adds, since each batch costs time, however few files it has.
+/// Merges small batches of adds, since each batch costs time, however few files it has.
 #[derive(Default)]
-struct Joined {
+struct MergedBatches {
     all: Vec<AddBatch>,
     run: Vec<AddBatch>,
     rows: usize,
     bytes: usize,
 }
 
-impl Joined {
+impl MergedBatches {
     fn push(&mut self, batch: AddBatch) -> Result<()> {
         if batch.is_empty() {
             return Ok(());
         }
         let (rows, bytes) = (batch.len(), batch.rows().get_array_memory_size());
-        let goes_on = self.run.last().is_none_or(|last| last.rows().schema() == batch.rows().schema());
-        let is_full = self.rows + rows > JOINED_ROWS || self.bytes.saturating_add(bytes) > JOINED_BYTES;
-        if is_full || !goes_on {
+        let has_same_schema = self.run.last().is_none_or(|last| last.rows().schema() == batch.rows().schema());
+        let is_full = self.rows + rows > MERGED_BATCH_ROWS || self.bytes.saturating_add(bytes) > MERGED_BATCH_BYTES;
+        if is_full || !has_same_schema {
             self.end_run()?;
         }
-        if rows >= ENOUGH_ROWS {
+        if rows >= MIN_BATCH_ROWS {
             self.end_run()?;
             self.all.push(batch);
             return Ok(());

@@ -84,9 +84,11 @@ pub struct Purged {
 /// # Errors
 /// As [`purge`], except those of writing and of committing.
 pub async fn plan_purge(
-    (storage, latest): (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &PurgeOptions,
-    (ids, clock): (&dyn Ids, Clock),
+    ids: &dyn Ids,
+    clock: Clock,
 ) -> Result<Purged> {
     let planned = async {
         let planned = plan_reorganize(storage, latest.clone(), &reorg_options(options), ids, clock).await?;
@@ -113,10 +115,13 @@ pub async fn plan_purge(
 /// versions, before anything is changed. Earlier commits of this purge remain after an error; running it again continues
 /// from there.
 pub async fn purge(
-    (storage, latest): (&Storage, Option<Snapshot>),
+    storage: &Storage,
+    latest: Option<Snapshot>,
     options: &PurgeOptions,
-    (ids, clock): (&dyn Ids, Clock),
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    ids: &dyn Ids,
+    clock: Clock,
+    committer: &dyn Committer,
+    retry: &dyn RetryPolicy,
 ) -> Result<Purged> {
     let commits = CommitSeries::after(&[], retry);
     let retry: &dyn RetryPolicy = &commits;
@@ -127,7 +132,7 @@ pub async fn purge(
             Some(filter) => {
                 let cache = HandleCache { state: None, latest: latest.clone(), now_ms: Some(clock()) };
                 let transaction = Transaction::begin(storage, cache, delete_options(filter, options), ids).await?;
-                Some((filter, delete(transaction, (filter, &mut finder), clock, (committer, retry)).await?))
+                Some((filter, delete(transaction, filter, &mut finder, clock, committer, retry).await?))
             }
         };
         let context = CommitContext { committer, retry };
@@ -147,9 +152,11 @@ pub async fn purge(
 /// Deletes the rows that match, without deletion vectors. Returns their number and the version.
 async fn delete(
     mut transaction: Transaction,
-    (filter, finder): (&str, &mut RetainedRowsFinder),
+    filter: &str,
+    finder: &mut RetainedRowsFinder,
     clock: Clock,
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    committer: &dyn Committer,
+    retry: &dyn RetryPolicy,
 ) -> Result<(DeletedRows, Option<u64>)> {
     let snapshot = transaction.snapshot().await?;
     // Files that cannot be read fail the purge before anything is changed.

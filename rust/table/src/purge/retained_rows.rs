@@ -106,7 +106,7 @@ impl RetainedRowsFinder {
     pub(super) async fn find(&mut self, snapshot: &Snapshot, filter: &str, now_ms: i64) -> Result<RetainedRows> {
         let (files, times) = self.find_files(snapshot, filter).await?;
         let retention_ms = Properties::of(snapshot.metadata()).deleted_file_retention()?;
-        summary(snapshot, &files, (&times, now_ms, retention_ms)).await
+        summary(snapshot, &files, &times, now_ms, retention_ms).await
     }
 
     /// Reads the candidate files, so that errors occur before anything is changed.
@@ -148,7 +148,7 @@ impl RetainedRowsFinder {
             files: HashMap::new(),
             times,
         };
-        history.read((&oldest, snapshot), &log, commits).await?;
+        history.read(&oldest, snapshot, &log, commits).await?;
         let mut files = self.read_candidates(storage, &plan, history.files).await?;
         files.sort_by(|(one, _), (other, _)| one.task.path.cmp(&other.task.path));
         Ok((files, history.times))
@@ -216,8 +216,8 @@ async fn has_matching_row(storage: &Storage, reader: Reader, file: CandidateFile
                 return match storage.head(&path).await {
                     Err(missing) if missing.is_not_found() => result_of_missing(storage, &path, missing),
                     Ok(_) if matches!(error.kind(), Kind::Corrupt | Kind::Unsupported { .. } | Kind::Invalid) => {
-                        log::warn!(target: TARGET, "may have rows that the purge should delete, and cannot be read: \
-                                                    {error}");
+                        let message = "may have rows that the purge should delete, and cannot be read";
+                        log::warn!(target: TARGET, "{message}: {error}");
                         Ok(MatchResult::Unknown)
                     }
                     Ok(_) | Err(_) => Err(error),
@@ -292,7 +292,8 @@ struct History<'a> {
 impl History<'_> {
     async fn read(
         &mut self,
-        (oldest, newest): (&Snapshot, &Snapshot),
+        oldest: &Snapshot,
+        newest: &Snapshot,
         log: &LogSource,
         commits: Vec<LogFile>,
     ) -> Result<()> {
@@ -315,7 +316,7 @@ impl History<'_> {
         };
         let mut loaded = stream::iter(commits).map(load).buffered(CONCURRENT_COMMITS);
         while let Some((version, actions)) = loaded.try_next().await? {
-            self.replay_commit((version, version > first), actions)?;
+            self.replay_commit(version, version > first, actions)?;
         }
         Ok(())
     }
@@ -378,7 +379,7 @@ impl History<'_> {
     }
 
     /// Replays a commit. `is_later`: it is newer than the oldest version, whose files are known already.
-    fn replay_commit(&mut self, (version, is_later): (u64, bool), actions: CommitActions) -> Result<()> {
+    fn replay_commit(&mut self, version: u64, is_later: bool, actions: CommitActions) -> Result<()> {
         if let Some(time) = actions.commit_info.as_ref().and_then(|info| info.in_commit_timestamp()) {
             self.times.insert(version, time);
         }
@@ -413,7 +414,7 @@ impl History<'_> {
     /// Adds the files that a version adds, unless their statistics rule out a match.
     fn add_files(&mut self, version: u64, adds: AddBatch) -> Result<()> {
         // Statistics of files with another schema may be those of other columns.
-        let adds = if self.has_same_columns { self.plan.kept_with_deleted(adds)? } else { adds };
+        let adds = if self.has_same_columns { self.plan.keep_with_deleted(adds)? } else { adds };
         for row in 0..adds.len() {
             let path = canonical_path(adds.path().value(row)).into_owned();
             let task = FileTask { deletion_vector: None, ..task(&adds, row)? };
@@ -454,7 +455,9 @@ impl History<'_> {
 async fn summary(
     snapshot: &Snapshot,
     files: &[(CandidateFile, MatchResult)],
-    (times, now_ms, retention_ms): (&BTreeMap<u64, i64>, i64, i64),
+    times: &BTreeMap<u64, i64>,
+    now_ms: i64,
+    retention_ms: i64,
 ) -> Result<RetainedRows> {
     let (mut rows, mut versions, mut below) = (RetainedRows::default(), BTreeSet::new(), Vec::new());
     for (CandidateFile { task, is_change, version_ranges, removed_ms, .. }, matches) in files {

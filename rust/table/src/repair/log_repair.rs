@@ -45,6 +45,14 @@ struct LogContents {
     totals: Totals,
 }
 
+/// A checkpoint and the rest of the log that give different states of its version.
+struct Disagreement<'a> {
+    version: u64,
+    checkpoint: &'a LogContents,
+    rest: &'a LogContents,
+    difference: String,
+}
+
 /// Whether a checkpoint is right.
 enum Verdict {
     /// Nothing contradicts the checkpoint. The flag: whether it was compared with the commits.
@@ -62,7 +70,7 @@ impl LogRepair {
         loop {
             segment.checksum = None;
             let checkpoint = segment.checkpoint.clone();
-            let opened = Snapshot::of_segment(storage, segment.clone()).await;
+            let opened = Snapshot::load_segment(storage, segment.clone()).await;
             let undisputed = |snapshot: Snapshot, damaged: Vec<(Checkpoint, String)>| Self {
                 snapshot,
                 is_disputed: false,
@@ -72,7 +80,7 @@ impl LogRepair {
             };
             let Some(checkpoint) = checkpoint else { return Ok(undisputed(opened?, damaged)) };
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
-            match judge(storage, &listing, (&checkpoint, &segment)).await? {
+            match judge(storage, &listing, &checkpoint, &segment).await? {
                 Verdict::Right(compared) => {
                     let is_confirmed = compared && checkpoint.version == version;
                     return Ok(Self { is_confirmed, ..undisputed(opened?, damaged) });
@@ -81,7 +89,7 @@ impl LogRepair {
                     // If the disputed checkpoint cannot be read, the rest of the log gives the snapshot.
                     let snapshot = match opened {
                         Err(e) if is_damage(&e) => {
-                            Snapshot::of_segment(storage, Segment::choose(&listing, Some(version), true)?).await?
+                            Snapshot::load_segment(storage, Segment::choose(&listing, Some(version), true)?).await?
                         }
                         opened => opened?,
                     };
@@ -228,11 +236,7 @@ impl LogRepair {
 }
 
 /// Judges a checkpoint by the state that the rest of the log (`listing`) gives and by checksums.
-async fn judge(
-    storage: &Storage,
-    listing: &[LogFile],
-    (checkpoint, segment): (&Checkpoint, &Segment),
-) -> Result<Verdict> {
+async fn judge(storage: &Storage, listing: &[LogFile], checkpoint: &Checkpoint, segment: &Segment) -> Result<Verdict> {
     let at = checkpoint.version;
     match (contents_of_checkpoint(storage, checkpoint).await, contents_of_rest(storage, listing, at).await) {
         (Ok(_), Ok(None)) => Ok(Verdict::Right(false)),
@@ -240,7 +244,10 @@ async fn judge(
         (Ok(_), Err(e)) if is_damage(&e) => Ok(Verdict::Right(false)),
         (Ok(contents), Ok(Some(rest))) => match difference(&contents, &rest) {
             None => Ok(Verdict::Right(true)),
-            Some(difference) => by_checksums(storage, listing, segment, (&contents, &rest, at, difference)).await,
+            Some(difference) => {
+                let found = Disagreement { version: at, checkpoint: &contents, rest: &rest, difference };
+                by_checksums(storage, listing, segment, found).await
+            }
         },
         (Err(e), Ok(Some(rest))) if is_damage(&e) => {
             let damage = format!("it cannot be read ({})", e.message());
@@ -262,7 +269,7 @@ async fn by_checksums(
     storage: &Storage,
     listing: &[LogFile],
     segment: &Segment,
-    (checkpoint, rest, at, difference): (&LogContents, &LogContents, u64, String),
+    Disagreement { version: at, checkpoint, rest, difference }: Disagreement<'_>,
 ) -> Result<Verdict> {
     let (mut for_checkpoint, mut for_rest) = (Vec::new(), Vec::new());
     let mut compare = async |version: u64, with: &LogContents, without: &LogContents| {
@@ -281,7 +288,7 @@ async fn by_checksums(
     if segment.version != at {
         match contents_of_rest(storage, listing, segment.version).await {
             Ok(Some(newest)) => {
-                let with = contents_of(&Snapshot::of_segment(storage, segment.clone()).await?).await?;
+                let with = contents_of(&Snapshot::load_segment(storage, segment.clone()).await?).await?;
                 compare(segment.version, &with, &newest).await?;
             }
             Ok(None) => {}
@@ -349,7 +356,7 @@ async fn contents_of_rest(storage: &Storage, listing: &[LogFile], version: u64) 
                 Err(e) => return Err(e),
             }
         }
-        return contents_of(&Snapshot::of_segment(storage, segment).await?).await.map(Some);
+        return contents_of(&Snapshot::load_segment(storage, segment).await?).await.map(Some);
     }
 }
 

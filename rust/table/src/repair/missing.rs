@@ -26,6 +26,9 @@ const OPERATION: &str = "FSCK";
 /// Files whose sizes are requested at the same time.
 const CONCURRENT_HEADS: usize = 64;
 
+/// Files of deletion vectors by their paths: the length that the vectors need, and the data files that refer to them.
+type VectorFiles = BTreeMap<String, (u64, Vec<String>)>;
+
 /// Files of the table that the store does not have, or has with another size.
 #[derive(Debug, Default)]
 pub(super) struct Missing {
@@ -36,17 +39,26 @@ pub(super) struct Missing {
     /// Files of deletion vectors that are missing or too short; what is wrong; and the data files that use them.
     vectors: Vec<(String, String, Vec<String>)>,
     /// Missing files outside the table, such as those of a shallow clone's source.
-    elsewhere: Vec<String>,
+    outside_table: Vec<String>,
     /// Data files to remove from the table.
     removed: Vec<String>,
 }
 
 impl Missing {
     pub(super) async fn find(snapshot: &Snapshot) -> Result<Self> {
-        let storage = snapshot.storage();
         let mut missing = Self::default();
-        // By file of deletion vectors: the length that its vectors need, and the data files that use them.
-        let mut vectors: BTreeMap<String, (u64, Vec<String>)> = BTreeMap::new();
+        let vector_files = missing.check_data_files(snapshot).await?;
+        missing.check_vector_files(snapshot.storage(), vector_files).await?;
+        missing.removed.clone_from(&missing.data);
+        missing.removed.extend(missing.vectors.iter().flat_map(|(_, _, files)| files.iter().cloned()));
+        missing.removed.sort();
+        missing.removed.dedup();
+        Ok(missing)
+    }
+
+    /// Compares the sizes of the live data files with the log. Returns the files of their deletion vectors.
+    async fn check_data_files(&mut self, snapshot: &Snapshot) -> Result<VectorFiles> {
+        let (storage, mut vector_files) = (snapshot.storage(), VectorFiles::new());
         let num_files = snapshot.checksum().and_then(|checksum| u64::try_from(checksum.num_files).ok());
         let progress = Progress::begin(OPERATION, Unit::Files, num_files);
         let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
@@ -56,9 +68,9 @@ impl Missing {
                 let path = adds.path().value(row).to_owned();
                 let size = adds.size().map(|sizes| sizes.value(row)).and_then(|size| u64::try_from(size).ok());
                 if let Some(vector) = VectorFile::of_row(&adds, row)? {
-                    let (length, users) = vectors.entry(vector.path).or_default();
+                    let (length, referencing_files) = vector_files.entry(vector.path).or_default();
                     *length = vector.end.max(*length);
-                    users.push(path.clone());
+                    referencing_files.push(path.clone());
                 }
                 files.push((path, size));
             }
@@ -70,37 +82,38 @@ impl Missing {
             while let Some((path, size, found)) = sizes.try_next().await? {
                 progress.advance(1);
                 match (found, size) {
-                    (None, _) if storage.below_root(&decode_path(&path)?).is_none() => missing.elsewhere.push(path),
-                    (None, _) => missing.data.push(path),
+                    (None, _) if storage.below_root(&decode_path(&path)?).is_none() => self.outside_table.push(path),
+                    (None, _) => self.data.push(path),
                     (Some(found), Some(size)) if found != size => {
-                        missing.changed.push((path, format!("it has {found} bytes, and the log says {size}")));
+                        self.changed.push((path, format!("it has {found} bytes, and the log says {size}")));
                     }
                     (Some(_), _) => {}
                 }
             }
         }
-        let head = |(path, needed): (String, (u64, Vec<String>))| async move {
+        Ok(vector_files)
+    }
+
+    /// Finds files of deletion vectors that are missing or too short.
+    async fn check_vector_files(&mut self, storage: &Storage, vector_files: VectorFiles) -> Result<()> {
+        let head = |(path, referenced): (String, (u64, Vec<String>))| async move {
             let found = size_of(storage, &path).await.map_err(|e| e.in_file(&path))?;
-            Ok::<_, Error>((path, needed, found))
+            Ok::<_, Error>((path, referenced, found))
         };
-        let mut sizes = stream::iter(vectors).map(head).buffered(CONCURRENT_HEADS);
-        while let Some((path, (length, users), found)) = sizes.try_next().await? {
-            let wrong = match found {
+        let mut sizes = stream::iter(vector_files).map(head).buffered(CONCURRENT_HEADS);
+        while let Some((path, (length, referencing_files), found)) = sizes.try_next().await? {
+            let damage = match found {
                 None if storage.below_root(&path).is_none() => {
-                    missing.elsewhere.push(path);
+                    self.outside_table.push(path);
                     continue;
                 }
                 None => "is not there".to_owned(),
                 Some(found) if found < length => format!("has {found} bytes, and the log's vectors need {length}"),
                 Some(_) => continue,
             };
-            missing.vectors.push((path, wrong, users));
+            self.vectors.push((path, damage, referencing_files));
         }
-        missing.removed.clone_from(&missing.data);
-        missing.removed.extend(missing.vectors.iter().flat_map(|(_, _, users)| users.iter().cloned()));
-        missing.removed.sort();
-        missing.removed.dedup();
-        Ok(missing)
+        Ok(())
     }
 
     /// Adds a step for each fault.
@@ -113,30 +126,30 @@ impl Missing {
             );
             done.push(FindingKind::DataFile, message, self.data.clone());
         }
-        if !self.elsewhere.is_empty() {
+        if !self.outside_table.is_empty() {
             let message = format!(
                 "{} files that the table names by absolute paths do not exist. They may be unreachable only for now, \
                  such as files of a clone's source that is not mounted, so nothing is done about them. If they are \
                  lost, delete their rows, or overwrite the table",
-                self.elsewhere.len()
+                self.outside_table.len()
             );
-            done.steps.push(RepairStep::new(FindingKind::DataFile, message, self.elsewhere.clone(), false));
+            done.steps.push(RepairStep::new(FindingKind::DataFile, message, self.outside_table.clone(), false));
         }
-        for (path, wrong) in &self.changed {
+        for (path, damage) in &self.changed {
             let message = format!(
-                "the data file is not the one that was written: {wrong}. Nothing is done about it, since it is \
+                "the data file is not the one that was written: {damage}. Nothing is done about it, since it is \
                  unknown which of its rows are right; restore the file, or remove it from the table"
             );
             done.steps.push(RepairStep::new(FindingKind::DataFile, message, vec![path.clone()], false));
         }
-        for (path, wrong, users) in &self.vectors {
+        for (path, damage, referencing_files) in &self.vectors {
             let message = format!(
-                "the file of deletion vectors {wrong}, so that it is unknown which rows of {} data files are \
+                "the file of deletion vectors {damage}, so that it is unknown which rows of {} data files are \
                  deleted. These data files are removed from the table with all their rows, and are deleted only by a \
                  vacuum; to keep the rows, restore the file instead",
-                users.len()
+                referencing_files.len()
             );
-            let paths = std::iter::once(path.clone()).chain(users.iter().cloned()).collect();
+            let paths = std::iter::once(path.clone()).chain(referencing_files.iter().cloned()).collect();
             done.push(FindingKind::DeletionVector, message, paths);
         }
     }
@@ -147,7 +160,8 @@ impl Missing {
         &self,
         examined: &Snapshot,
         ids: &dyn Ids,
-        (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+        committer: &dyn Committer,
+        retry: &dyn RetryPolicy,
         done: &mut Repaired,
     ) -> Result<()> {
         let metrics = [("dry_run", json!("false")), ("files_removed", json!(self.removed.len().to_string()))];

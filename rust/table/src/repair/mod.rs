@@ -41,7 +41,8 @@ pub async fn repair(
     storage: &Storage,
     dry_run: bool,
     ids: &dyn Ids,
-    (committer, retry): (&dyn Committer, &dyn RetryPolicy),
+    committer: &dyn Committer,
+    retry: &dyn RetryPolicy,
 ) -> Result<Repaired> {
     let repaired = async {
         let mut listing = LogSource::of(storage).list(0).await?;
@@ -74,7 +75,7 @@ pub async fn repair(
             }
             log.mend(retry.now_ms(), &mut done).await?;
             if done.mends(&FILES) {
-                missing.remove(&log.snapshot, ids, (committer, retry), &mut done).await?;
+                missing.remove(&log.snapshot, ids, committer, retry, &mut done).await?;
             }
         }
         Ok(done)

@@ -58,7 +58,7 @@ impl KnownColumns {
     /// Those of reading it.
     pub(crate) async fn are_exceeded(&self, path: &str, size: u64) -> Result<bool> {
         let columns = self.clone();
-        look_at_footer(&self.storage, (&decode_path(path)?, size), move |file| {
+        look_at_footer(&self.storage, &decode_path(path)?, size, move |file| {
             let fields = file.schema().fields().iter().filter(|field| !columns.is_hidden(field));
             Ok(columns.exceeds(&fields.cloned().collect(), &columns.schema))
         })

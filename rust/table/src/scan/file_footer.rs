@@ -10,14 +10,15 @@ use crate::error::corrupt_parquet;
 use crate::footer::arrow_metadata;
 use deltic_store::Storage;
 
-/// Reads a file's footer and returns the result of `look`, which runs on another thread than requests. `path`: as the store
+/// Reads a file's footer and returns the result of `look`, which runs on a worker thread. `path`: as the store
 /// takes it.
 ///
 /// # Errors
 /// `Corrupt` for a file that is not Parquet, naming it; those of the store and of `look`.
 pub(crate) async fn look_at_footer<T: Send + 'static>(
     storage: &Storage,
-    (path, size): (&str, u64),
+    path: &str,
+    size: u64,
     look: impl FnOnce(&ArrowReaderMetadata) -> Result<T> + Send + 'static,
 ) -> Result<T> {
     let bytes = FileBytes::open(storage.clone(), path.to_owned(), size).await.map_err(|e| e.in_file(path))?;

@@ -53,12 +53,12 @@ pub(crate) struct Tracked {
     /// Name of the file's column with the values of copied rows, if files may have one.
     pub(crate) stored: Option<String>,
     /// How the values of all other rows are derived.
-    pub(crate) fresh: Fresh,
+    pub(crate) derived: DerivedRowTracking,
 }
 
 /// Values that are derived from the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fresh {
+pub(crate) enum DerivedRowTracking {
     /// The file's first row id, and the position of the row.
     RowId(Option<i64>),
     /// The version that added the file.
@@ -76,20 +76,23 @@ pub(crate) fn of_file(
     task: &FileTask,
     may_be_missing: bool,
 ) -> BTreeMap<&'static str, Tracked> {
-    let mut columns = BTreeMap::from([(ROW_INDEX, Tracked { stored: None, fresh: Fresh::Position })]);
+    let mut columns = BTreeMap::from([(ROW_INDEX, Tracked { stored: None, derived: DerivedRowTracking::Position })]);
     if let Some(tracking) = tracking {
-        let known = |fresh: Fresh, is_known: bool| if is_known || !may_be_missing { fresh } else { Fresh::Unknown };
+        let derived_if = |is_known: bool, derived: DerivedRowTracking| match is_known || !may_be_missing {
+            true => derived,
+            false => DerivedRowTracking::Unknown,
+        };
         let (base, version) = (task.base_row_id, task.default_row_commit_version);
-        let fresh = known(Fresh::RowId(base), base.is_some());
-        columns.insert(ROW_ID, Tracked { stored: tracking.row_id_column.clone(), fresh });
-        let fresh = known(Fresh::CommitVersion(version), version.is_some());
-        columns.insert(ROW_COMMIT_VERSION, Tracked { stored: tracking.row_commit_version_column.clone(), fresh });
+        let derived = derived_if(base.is_some(), DerivedRowTracking::RowId(base));
+        columns.insert(ROW_ID, Tracked { stored: tracking.row_id_column.clone(), derived });
+        let derived = derived_if(version.is_some(), DerivedRowTracking::CommitVersion(version));
+        columns.insert(ROW_COMMIT_VERSION, Tracked { stored: tracking.row_commit_version_column.clone(), derived });
     }
     columns
 }
 
-impl Fresh {
-    /// Whether [`Fresh::fill`] needs the positions of rows in the file.
+impl DerivedRowTracking {
+    /// Whether [`DerivedRowTracking::fill`] needs the positions of rows in the file.
     pub(crate) fn needs_positions(self) -> bool {
         matches!(self, Self::RowId(_) | Self::Position)
     }

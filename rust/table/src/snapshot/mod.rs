@@ -43,7 +43,7 @@ const CONCURRENT_PARSES: usize = 4;
 pub struct Snapshot(Arc<Inner>);
 
 /// The file index of the checkpoint, opened on first use.
-type Files = Arc<Once<Option<FileIndex>>>;
+type LazyFileIndex = Arc<Once<Option<FileIndex>>>;
 
 #[derive(Debug)]
 struct Inner {
@@ -57,10 +57,10 @@ struct Inner {
     fetched: Mutex<Vec<(LogFile, Bytes)>>,
     tail: Once<Tail>,
     /// Shared with snapshots that this one was made from or that are made from it.
-    files: Files,
+    files: LazyFileIndex,
     /// Whether the checkpoint or a commit was missing when it was needed: log cleanup has deleted it.
     not_found: Arc<NotFoundFlag>,
-    /// How many bytes `files` may keep decoded, once it is opened; [`DEFAULT_CACHE`] for its own default.
+    /// How many bytes `files` may keep decoded, once it is opened; [`CACHE_LIMIT_UNSET`] until a caller sets it.
     cache_bytes: AtomicUsize,
 }
 
@@ -72,12 +72,13 @@ impl Inner {
     }
 }
 
-const DEFAULT_CACHE: usize = usize::MAX;
+/// No limit was set, so that [`FileIndex`] uses its own default.
+const CACHE_LIMIT_UNSET: usize = usize::MAX;
 /// Opening keeps the bytes of fetched commits for the first plan, unless they are more than this.
-const FETCHED_LIMIT: usize = 128 * 1024 * 1024;
-/// More bytes than this are kept only for [`FETCHED_TIME`].
-const FETCHED_BYTES_THAT_STAY: usize = 1024 * 1024;
-const FETCHED_TIME: Duration = Duration::from_secs(10);
+const MAX_FETCHED_BYTES: usize = 128 * 1024 * 1024;
+/// More bytes than this are kept only for [`FETCHED_BYTES_LIFETIME`].
+const MAX_LASTING_FETCHED_BYTES: usize = 1024 * 1024;
+const FETCHED_BYTES_LIFETIME: Duration = Duration::from_secs(10);
 
 impl Snapshot {
     /// Opens `version`, or the newest one.
@@ -87,15 +88,15 @@ impl Snapshot {
     /// missing, `Corrupt` if the log is.
     pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
         match LogSource::of(storage).segment(version).await {
-            Ok(segment) => Self::of_readable(storage, segment).await,
+            Ok(segment) => Self::open_segment(storage, segment).await,
             Err(error) => Err(LogSource::of(storage).explain(error).await),
         }
     }
 
     /// Opens the version that a segment defines, without its checkpoint if that cannot be read.
-    pub async fn of_readable(storage: &Storage, segment: Segment) -> Result<Self> {
+    pub async fn open_segment(storage: &Storage, segment: Segment) -> Result<Self> {
         let (version, checkpoint) = (segment.version, segment.checkpoint.clone());
-        match Self::of_segment(storage, segment).await {
+        match Self::load_segment(storage, segment).await {
             Err(error) if error.is_corrupt() && checkpoint.is_some() => {
                 Self::without_checkpoint(storage, version, checkpoint, error).await
             }
@@ -109,22 +110,24 @@ impl Snapshot {
     /// Those of [`Snapshot::open`].
     pub async fn find(storage: &Storage) -> Result<Option<Self>> {
         match LogSource::of(storage).segment(None).await {
-            Ok(segment) => Self::of_readable(storage, segment).await.map(Some),
+            Ok(segment) => Self::open_segment(storage, segment).await.map(Some),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Opens the version that a segment defines.
-    pub async fn of_segment(storage: &Storage, segment: Segment) -> Result<Self> {
-        Self::load_at(storage, segment, None).await
+    pub async fn load_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+        Self::load_segment_with(storage, segment, None).await
     }
 
-    async fn load_at(storage: &Storage, segment: Segment, files: Option<Files>) -> Result<Self> {
+    /// As [`Snapshot::load_segment`], with the file index of the same checkpoint, if another snapshot has it.
+    async fn load_segment_with(storage: &Storage, segment: Segment, files: Option<LazyFileIndex>) -> Result<Self> {
         let at = segment.version;
         // A torn compacted file can be replaced by the commits of its range, if they still exist.
-        let plain = segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
-        let opened = match (Self::load(storage, segment, files.clone()).await, plain) {
+        let without_compactions =
+            segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
+        let opened = match (Self::load(storage, segment, files.clone()).await, without_compactions) {
             (Err(error), Some(Ok((tail, segment)))) if error.is_corrupt() => {
                 Self::load(storage, Segment { tail, ..segment }, files).await.map_err(|_| error)
             }
@@ -134,7 +137,7 @@ impl Snapshot {
     }
 
     /// Loads a segment. `shared`: the file index of its checkpoint, from a snapshot with the same checkpoint.
-    async fn load(storage: &Storage, segment: Segment, shared: Option<Files>) -> Result<Self> {
+    async fn load(storage: &Storage, segment: Segment, shared: Option<LazyFileIndex>) -> Result<Self> {
         let checksum = checksum(storage, &segment).await;
         let checksum_version = checksum.as_ref().map(|(version, _)| *version);
         let is_newer = |f: &&LogFile| checksum_version.is_none_or(|version| f.name.version() > version);
@@ -167,8 +170,8 @@ impl Snapshot {
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum).into();
         let (storage, tail) = (storage.clone(), Once::default());
         let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
-        let (fetched, bytes) = if bytes > FETCHED_LIMIT { (Vec::new(), 0) } else { (fetched, bytes) };
-        let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(DEFAULT_CACHE));
+        let (fetched, bytes) = if bytes > MAX_FETCHED_BYTES { (Vec::new(), 0) } else { (fetched, bytes) };
+        let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(CACHE_LIMIT_UNSET));
         let not_found = Arc::default();
         let inner = Inner {
             storage,
@@ -184,7 +187,7 @@ impl Snapshot {
             cache_bytes,
         };
         let opened = Self(Arc::new(inner));
-        if bytes > FETCHED_BYTES_THAT_STAY {
+        if bytes > MAX_LASTING_FETCHED_BYTES {
             tokio::spawn(opened.drop_fetched_later());
         }
         Ok(opened)
@@ -194,7 +197,7 @@ impl Snapshot {
     fn drop_fetched_later(&self) -> impl Future<Output = ()> + use<> {
         let inner = Arc::downgrade(&self.0);
         async move {
-            sleep(FETCHED_TIME).await;
+            sleep(FETCHED_BYTES_LIFETIME).await;
             if let Some(inner) = inner.upgrade() {
                 inner.take_fetched();
             }
@@ -238,13 +241,15 @@ impl Snapshot {
         let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
         let shared = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
-            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::of_readable(storage, segment).await,
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => {
+                Self::open_segment(storage, segment).await
+            }
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
                 Ok(self.clone())
             }
             Ok(segment) => match self.continued(listing, version) {
                 Some(further) => self.extended_at(further).await,
-                None => Self::load_at(storage, segment, shared).await,
+                None => Self::load_segment_with(storage, segment, shared).await,
             },
             // Older files than in this listing may help, and make for a better error.
             Err(_) => Self::open(storage, Some(version)).await,
@@ -427,7 +432,7 @@ impl Snapshot {
             let open = OpenCheckpoint::open(&self.0.storage, checkpoint).await.map_err(|e| self.0.not_found.note(e))?;
             let files = FileIndex::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
-                DEFAULT_CACHE => {}
+                CACHE_LIMIT_UNSET => {}
                 bytes => files.limit_cache(bytes),
             }
             Ok(Some(files))
@@ -545,7 +550,7 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
     }
     let work = move || match snapshot.0.tail.get() {
         Some(tail) => batch.filter(tail.unseen(&batch.keys()?)),
-        None => Err(Error::internal("the commits were replayed and are gone")),
+        None => Err(Error::internal("the replayed commits were dropped")),
     };
     let filtered = tokio::task::spawn_blocking(work).await;
     filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?

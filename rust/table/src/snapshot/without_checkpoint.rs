@@ -38,7 +38,7 @@ impl Snapshot {
             let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
             damaged = older.checkpoint.clone();
             let opened = async {
-                let opened = Self::of_segment(storage, older).await?;
+                let opened = Self::load_segment(storage, older).await?;
                 // If there is a checksum, this checkpoint has not been read yet.
                 if let Some(open) = opened.checkpoint().await? {
                     open.load_footers().await.map_err(|e| match open.is_gone() {

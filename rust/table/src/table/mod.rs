@@ -222,7 +222,7 @@ impl Table {
     /// As [`convert::convert`].
     pub async fn convert(&self, options: ConvertOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Converted> {
         let committer = self.committer();
-        convert::convert(&self.storage, options, ids, (committer.as_ref(), retry)).await
+        convert::convert(&self.storage, options, ids, committer.as_ref(), retry).await
     }
 
     /// Commits a transaction on this table, and compacts small files afterwards, if the table's properties ask for that.
@@ -269,7 +269,7 @@ impl Table {
     /// # Errors
     /// As [`backfill::enable_row_tracking`].
     pub async fn enable_row_tracking(&self, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Enabled> {
-        backfill::enable_row_tracking(&self.storage, self.committer().as_ref(), (ids, retry)).await
+        backfill::enable_row_tracking(&self.storage, self.committer().as_ref(), ids, retry).await
     }
 
     /// Rewrites files in a better layout.
@@ -320,7 +320,7 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<Purged> {
         let (committer, latest) = self.start_operation();
-        purge::purge((&self.storage, latest), options, (ids, clock), (committer.as_ref(), retry)).await
+        purge::purge(&self.storage, latest, options, ids, clock, committer.as_ref(), retry).await
     }
 
     /// What [`Table::purge`] would do.
@@ -329,7 +329,7 @@ impl Table {
     /// As [`purge::plan_purge`].
     pub async fn plan_purge(&self, options: &PurgeOptions, ids: &dyn Ids, clock: Clock) -> Result<Purged> {
         let latest = self.locked(|cached| cached.latest.clone());
-        purge::plan_purge((&self.storage, latest), options, (ids, clock)).await
+        purge::plan_purge(&self.storage, latest, options, ids, clock).await
     }
 
     /// Drops a feature from the protocol.
@@ -371,7 +371,7 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<Restored> {
         let (committer, latest) = self.start_operation();
-        copies::restore((&self.storage, latest), (to, options), committer.as_ref(), (ids, retry)).await
+        copies::restore(&self.storage, latest, to, options, committer.as_ref(), ids, retry).await
     }
 
     /// Makes the table at `target` equal to a version of this one.
@@ -387,9 +387,9 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<TransactionEnd> {
         let committer = target.committer();
-        let names_version = !matches!(at, At::Newest);
+        let options = CloneOptions { checks_files: !matches!(at, At::Newest), ..options };
         let source = self.snapshot(at).await?;
-        copies::clone((&source, names_version), (&target.storage, committer.as_ref()), options, (ids, retry)).await
+        copies::clone(&source, &target.storage, options, committer.as_ref(), ids, retry).await
     }
 
     /// Repairs what a check finds, or reports what that would do.
@@ -397,7 +397,7 @@ impl Table {
     /// # Errors
     /// As [`repair::repair`].
     pub async fn repair(&self, dry_run: bool, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Repaired> {
-        repair::repair(&self.storage, dry_run, ids, (self.committer().as_ref(), retry)).await
+        repair::repair(&self.storage, dry_run, ids, self.committer().as_ref(), retry).await
     }
 
     /// The newest commits, at most `limit`.

@@ -9,11 +9,11 @@ use super::rows::Rows;
 /// How many integers are packed together.
 const BLOCK: usize = 1024;
 /// The largest power of 1000 that integers are divided by.
-const MOST_THOUSANDS: u8 = 3;
+const MAX_THOUSANDS: u8 = 3;
 const WORD: usize = size_of::<u64>();
 /// Most bits of a number that always fits into one word, at whatever bit of a byte it begins.
 const NARROW: usize = 57;
-const FACTORS: [i64; MOST_THOUSANDS as usize + 1] = [1, 1000, 1_000_000, 1_000_000_000];
+const FACTORS: [i64; MAX_THOUSANDS as usize + 1] = [1, 1000, 1_000_000, 1_000_000_000];
 
 /// Packed integers, each of which can be read alone.
 #[derive(Debug, Clone, Default)]
@@ -69,7 +69,7 @@ impl Integers {
         let mut span = Span::of(values);
         let mut quotients: Vec<i64>;
         let (mut values, mut thousands) = (values, 0);
-        while span.width() > 0 && thousands < MOST_THOUSANDS && values.iter().all(|value| value % 1000 == 0) {
+        while span.width() > 0 && thousands < MAX_THOUSANDS && values.iter().all(|value| value % 1000 == 0) {
             quotients = values.iter().map(|value| value / 1000).collect();
             values = quotients.as_slice();
             span = Span::of(values);

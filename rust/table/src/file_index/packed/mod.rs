@@ -106,7 +106,7 @@ impl Packed {
     }
 
     /// The rows whose bits are set.
-    pub(super) fn chosen(&self, rows: &BooleanBuffer) -> Result<Values> {
+    pub(super) fn select(&self, rows: &BooleanBuffer) -> Result<Values> {
         self.unpack(Rows::Set(rows))
     }
 

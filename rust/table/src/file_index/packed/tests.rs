@@ -18,7 +18,7 @@ fn check(values: &Values, rows: usize) {
         let chosen = BooleanBuffer::collect_bool(rows, |row| row % step == step / 2);
         let mask = BooleanArray::new(chosen.clone(), None);
         let filtered = |array: &ArrayRef| filter(array, &mask).unwrap();
-        let found = arrays(&packed.chosen(&chosen).unwrap());
+        let found = arrays(&packed.select(&chosen).unwrap());
         assert_eq!(found, arrays(values).iter().map(filtered).collect::<Vec<_>>());
     }
 }

@@ -143,10 +143,7 @@ fn find(schema: &StructType, name: &str) -> Result<Vec<String>> {
     };
     let (mut inside, mut path) = (Some(schema), Vec::with_capacity(parts.len()));
     for part in parts {
-        let field = inside.and_then(|fields| fields.field(&part)).ok_or_else(|| {
-            let names: Vec<&str> = schema.fields.iter().map(|f| f.name.as_str()).collect();
-            Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
-        })?;
+        let field = inside.and_then(|fields| fields.field(&part)).ok_or_else(|| schema.unknown_column(name))?;
         path.push(field.name.clone());
         inside = if let DataType::Struct(fields) = &field.data_type { Some(fields) } else { None };
     }

@@ -33,7 +33,7 @@ pub(crate) async fn files_in(
     let snapshot = snapshot.with_readable_sidecars().await?;
     let shape = snapshot.shape();
     let filter = (!shape.partition_columns.is_empty()).then(|| in_partitions(shape, partitions)).transpose()?;
-    let pruning = Arc::new(Pruning::of(shape, filter)?);
+    let pruning = Arc::new(Pruning::split(shape, filter)?);
     let ((mut adds, _), groups) =
         futures::future::try_join(prune_unindexed(&snapshot, &pruning), prune_row_groups(&snapshot, &pruning)).await?;
     let columns = Arc::new(columns.clone());

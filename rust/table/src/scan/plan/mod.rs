@@ -26,7 +26,7 @@ use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
 use deltic_protocol::predicate::{BoundPredicate, Column};
 use deltic_protocol::property::Properties;
 use deltic_protocol::prune;
-use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::{StructType, check_requested_once};
 use deltic_protocol::stats::json::whole_adds;
 
 use crate::checkpoint::read::AddColumns;
@@ -146,20 +146,20 @@ impl ScanPlan {
         &self.snapshot
     }
 
-    /// Those of other files of the table, of this version or older ones, that may have matching rows, deleted or not.
-    pub(crate) fn kept_with_deleted(&self, adds: AddBatch) -> Result<AddBatch> {
+    /// Keeps the given files if they may have matching rows; deleted rows count too. They may be files of older versions.
+    pub(crate) fn keep_with_deleted(&self, adds: AddBatch) -> Result<AddBatch> {
         // Tight bounds of a file with a deletion vector may leave out the deleted rows.
         let bounds = statistics(&adds, &[])?.tight_bounds;
-        let is_wide = |row: usize| bounds.is_valid(row) && !bounds.value(row);
-        let mut may_be_of_rest = BooleanBufferBuilder::new(adds.len());
+        let has_wide_bounds = |row: usize| bounds.is_valid(row) && !bounds.value(row);
+        let mut bounds_exclude_deleted_rows = BooleanBufferBuilder::new(adds.len());
         for row in 0..adds.len() {
-            may_be_of_rest.append(adds.deletion_vector(row)?.is_some() && !is_wide(row));
+            bounds_exclude_deleted_rows.append(adds.deletion_vector(row)?.is_some() && !has_wide_bounds(row));
         }
-        let may_be_of_rest = may_be_of_rest.finish();
+        let bounds_exclude_deleted_rows = bounds_exclude_deleted_rows.finish();
         let shape = self.snapshot.shape();
-        let by_statistics = prune_adds(adds.filter(!&may_be_of_rest)?, &self.pruning, shape)?.1;
+        let by_statistics = prune_adds(adds.filter(!&bounds_exclude_deleted_rows)?, &self.pruning, shape)?.1;
         let by_partition = self.pruning.by_partition();
-        let rest = prune_adds(adds.filter(may_be_of_rest)?, &by_partition, shape)?.1;
+        let rest = prune_adds(adds.filter(bounds_exclude_deleted_rows)?, &by_partition, shape)?.1;
         let origin = by_statistics.origin;
         Ok(AddBatch::concat(&[by_statistics, rest])?.unwrap_or_else(|| AddBatch::none(origin)))
     }
@@ -300,7 +300,7 @@ impl Totals {
 
 pub(super) fn pruning(shape: &TableShape, filter: Option<&ScanFilter>) -> Result<Pruning> {
     let bound = filter.map(|filter| filter.bound(&shape.schema)).transpose()?;
-    Pruning::of(shape, bound.map(Arc::unwrap_or_clone))
+    Pruning::split(shape, bound.map(Arc::unwrap_or_clone))
 }
 
 /// The files that the predicate keeps, of those that are in no row group of the checkpoint, and totals of all these.
@@ -379,7 +379,7 @@ where
 }
 
 pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
-    snapshot.files().await?.ok_or_else(|| Error::internal("there is no checkpoint"))
+    snapshot.files().await?.ok_or_else(|| Error::internal("the table has no checkpoint"))
 }
 
 /// The live files of a row group that the predicate keeps.
@@ -406,7 +406,7 @@ async fn live(
     }
     let snapshot = snapshot.clone();
     on_worker_thread(move || {
-        let tail = snapshot.replayed().ok_or_else(|| Error::internal("the commits were replayed and are gone"))?;
+        let tail = snapshot.replayed().ok_or_else(|| Error::internal("the replayed commits were dropped"))?;
         let unseen = keys.unseen(tail);
         Ok((scatter(&rows, &unseen), keys.filter(&unseen)?))
     })
@@ -431,14 +431,14 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
 
 /// Bytes of the files to read of a row group.
 async fn group_bytes(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<u64> {
-    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("the row group index is out of range"))?;
     let sizes = file_index(&snapshot).await?.arrays(kept_group.group, &[IndexColumn::Size], &kept_group.rows).await?;
     Ok(sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default())
 }
 
 /// The files to read of a row group, with all members that reading needs.
 async fn group_adds(snapshot: Snapshot, groups: Arc<Vec<KeptGroup>>, at: usize) -> Result<AddBatch> {
-    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("the row group index is out of range"))?;
     let wanted = AddColumns { members: TASK_MEMBERS.to_vec(), ..AddColumns::default() };
     file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
@@ -450,7 +450,7 @@ async fn group_adds_with_stats(
     at: usize,
     pruning: Arc<Pruning>,
 ) -> Result<AddBatch> {
-    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("the row group index is out of range"))?;
     let members = TASK_MEMBERS.to_vec();
     let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
     file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
@@ -464,7 +464,7 @@ async fn group_batch(
     schema: SchemaRef,
 ) -> Result<RecordBatch> {
     let (files, shape) = (file_index(&snapshot).await?, snapshot.shape());
-    let kept_group = groups.get(at).ok_or_else(|| Error::internal("there is no such row group"))?;
+    let kept_group = groups.get(at).ok_or_else(|| Error::internal("the row group index is out of range"))?;
     let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
@@ -486,7 +486,7 @@ async fn group_batch(
 pub(super) async fn on_worker_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    blocking(work).await.map_err(|e| Error::internal("planning failed").caused_by(e))?
+    blocking(work).await.map_err(|e| Error::internal("planning on a worker thread failed").caused_by(e))?
 }
 
 fn bytes(adds: &AddBatch) -> u64 {
@@ -514,20 +514,14 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         if is_tracked(name) {
             return row_tracking::field(name, row_tracking.as_ref(), false).map(|field| field.name);
         }
-        let field = fields_by_name.field(name).ok_or_else(|| {
-            let names: Vec<&str> = shape.schema.fields.iter().map(|f| f.name.as_str()).collect();
-            Error::invalid(format!("the table has no column `{name}`; it has {}", names.join(", ")))
-        })?;
+        let field = fields_by_name.field(name).ok_or_else(|| shape.schema.unknown_column(name))?;
         Ok(field.name.clone())
     };
     let columns = match columns {
         Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(in_table)?,
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
-    let mut seen = HashSet::with_capacity(columns.len());
-    if let Some(twice) = columns.iter().find(|name| !seen.insert(name.as_str())) {
-        return Err(Error::invalid(format!("the column `{twice}` is requested twice")));
-    }
+    check_requested_once(columns.iter().map(String::as_str))?;
     let fields = columns.iter().filter_map(|name| fields_by_name.field(name)).cloned().collect();
     check_types(&StructType::new(fields)).map_err(in_table)?;
     Ok(ReadSpec {
@@ -563,8 +557,8 @@ fn deleted_rows(vectors: Option<&StructArray>, files: usize) -> ArrayRef {
         (Some(vectors), Some(cardinality)) => {
             let mut rows = Int64Builder::with_capacity(files);
             (0..files).for_each(|row| {
-                let there = vectors.is_valid(row) && cardinality.is_valid(row);
-                rows.append_option(there.then(|| cardinality.value(row)));
+                let has_cardinality = vectors.is_valid(row) && cardinality.is_valid(row);
+                rows.append_option(has_cardinality.then(|| cardinality.value(row)));
             });
             Arc::new(rows.finish())
         }

@@ -28,7 +28,7 @@ use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType, 
 use super::cast::Conversion;
 use super::file_columns::{FileColumns, parquet_id};
 use crate::footer::calendar::Calendars;
-use crate::scan::row_tracking::{Fresh, Tracked};
+use crate::scan::row_tracking::{DerivedRowTracking, Tracked};
 use crate::shredded::{is_shredded, unshred};
 
 /// The value that a column has in all rows of a file, by logical name.
@@ -36,17 +36,17 @@ pub(crate) type Constants = BTreeMap<String, Scalar>;
 
 /// The values of a file's rows that come from the log.
 #[derive(Debug, Default)]
-pub(crate) struct Origin {
+pub(crate) struct LogValues {
     /// Partition values.
     pub(crate) constants: Constants,
     /// The requested columns of row tracking.
     pub(crate) tracked: BTreeMap<&'static str, Tracked>,
 }
 
-impl Origin {
+impl LogValues {
     /// Whether the decoder must return the positions of rows in the file.
     pub(crate) fn needs_positions(&self) -> bool {
-        self.tracked.values().any(|tracked| tracked.fresh.needs_positions())
+        self.tracked.values().any(|tracked| tracked.derived.needs_positions())
     }
 }
 
@@ -70,29 +70,29 @@ pub(crate) struct Adapter {
 enum Column {
     /// A value from the log.
     Constant(Scalar, PrimitiveType),
-    /// The decoded column at this position where it is not null, otherwise the value from the log.
-    Tracked(Option<(usize, Shape)>, Fresh),
+    /// A column of row tracking: the decoded column at this position where it is not null, otherwise the derived value.
+    Tracked { stored: Option<(usize, ColumnConversion)>, derived: DerivedRowTracking },
     /// The file does not have it.
     Missing,
     /// The decoded column at this position.
-    File(usize, Shape),
+    File(usize, ColumnConversion),
 }
 
 /// How an array is converted to the table's type.
 #[derive(Debug)]
-enum Shape {
+enum ColumnConversion {
     Leaf(Conversion),
     /// For each field of the table, its position among the decoded children.
-    Struct(Vec<Option<(usize, Shape)>>),
-    List(Box<Shape>),
-    Map(Box<Shape>, Box<Shape>),
+    Struct(Vec<Option<(usize, ColumnConversion)>>),
+    List(Box<ColumnConversion>),
+    Map(Box<ColumnConversion>, Box<ColumnConversion>),
     /// All columns of a shredded variant.
     Shredded,
 }
 
 /// A column to be found in the file, by the rules of a column mapping mode.
 #[derive(Debug, Clone, Copy)]
-struct Wanted<'a> {
+struct RequestedColumn<'a> {
     field: &'a StructField,
     mapping: ColumnMapping,
 }
@@ -115,7 +115,7 @@ impl Adapter {
         schema: SchemaRef,
         mapping: ColumnMapping,
         file: &FileSchema,
-        origin: &Origin,
+        log_values: &LogValues,
     ) -> Result<Self> {
         let has_ids = file.fields.is_empty() || file.fields.iter().any(|field| parquet_id(field).is_some());
         if mapping == ColumnMapping::Id && !has_ids {
@@ -123,32 +123,32 @@ impl Adapter {
                 "the file has no field ids although the table finds columns by id; rewrite the file with ids",
             ));
         }
-        let tracked = |field: &StructField| origin.tracked.get(field.name.as_str());
+        let tracked = |field: &StructField| log_values.tracked.get(field.name.as_str());
         // Columns of row tracking are found in files by name; they have no field ids.
-        let brought = columns.fields.iter().map(|field| {
-            let stored = tracked(field)?.stored.as_ref()?;
-            Some(StructField::new(stored, DataType::LONG, true))
+        let stored = columns.fields.iter().map(|field| {
+            let name = tracked(field)?.stored.as_ref()?;
+            Some(StructField::new(name, DataType::LONG, true))
         });
-        let brought: Vec<Option<StructField>> = brought.collect();
-        let wanted = columns.fields.iter().zip(&brought).filter_map(|(field, brought)| match brought {
-            Some(brought) => Some(Wanted { field: brought, mapping: ColumnMapping::None }),
-            None if tracked(field).is_some() || origin.constants.contains_key(&field.name) => None,
-            None => Some(Wanted { field, mapping }),
+        let stored: Vec<Option<StructField>> = stored.collect();
+        let requested = columns.fields.iter().zip(&stored).filter_map(|(field, stored)| match stored {
+            Some(stored) => Some(RequestedColumn { field: stored, mapping: ColumnMapping::None }),
+            None if tracked(field).is_some() || log_values.constants.contains_key(&field.name) => None,
+            None => Some(RequestedColumn { field, mapping }),
         });
         let mut resolver = Resolver { mapping, calendars: &file.calendars, leaves: Vec::new() };
-        let mut resolved = resolver.children(&wanted.collect::<Vec<_>>(), &file.fields, 0, "")?.into_iter();
-        let columns = columns.fields.iter().zip(&brought).map(|(field, brought)| {
+        let mut resolved = resolver.children(&requested.collect::<Vec<_>>(), &file.fields, 0, "")?.into_iter();
+        let columns = columns.fields.iter().zip(&stored).map(|(field, stored)| {
             if let Some(tracked) = tracked(field) {
-                let stored = if brought.is_some() { resolved.next().flatten() } else { None };
-                return Ok(Column::Tracked(stored, tracked.fresh));
+                let stored = if stored.is_some() { resolved.next().flatten() } else { None };
+                return Ok(Column::Tracked { stored, derived: tracked.derived });
             }
-            match (origin.constants.get(&field.name), &field.data_type) {
+            match (log_values.constants.get(&field.name), &field.data_type) {
                 (Some(value), DataType::Primitive(primitive)) => Ok(Column::Constant(value.clone(), primitive.clone())),
                 (Some(_), other) => {
                     Err(Error::corrupt(format!("the partition column `{}` is {}", field.name, with_article(other))))
                 }
                 (None, _) => Ok(match resolved.next().flatten() {
-                    Some((position, shape)) => Column::File(position, shape),
+                    Some((position, conversion)) => Column::File(position, conversion),
                     None => Column::Missing,
                 }),
             }
@@ -166,7 +166,7 @@ impl Adapter {
 
     /// Whether decoded batches must have the positions of their rows in the file as their last column.
     pub(crate) fn needs_positions(&self) -> bool {
-        self.columns.iter().any(|column| matches!(column, Column::Tracked(_, fresh) if fresh.needs_positions()))
+        self.columns.iter().any(|column| matches!(column, Column::Tracked { derived, .. } if derived.needs_positions()))
     }
 
     /// The requested columns, from a batch with just the leaves of [`Adapter::leaves`] and, if needed, positions as its
@@ -181,21 +181,23 @@ impl Adapter {
     }
 
     fn build(&self, decoded: &[ArrayRef], rows: usize) -> Result<RecordBatch> {
-        let stored = |position: usize, shape: &Shape, field: &FieldRef| -> Result<ArrayRef> {
+        let convert = |position: usize, conversion: &ColumnConversion, field: &FieldRef| -> Result<ArrayRef> {
             let array =
                 decoded.get(position).ok_or_else(|| Error::internal(format!("column {position} was not decoded")))?;
-            shape.apply(array, None, field.data_type()).map_err(|e| cannot_hold(field, e))
+            conversion.apply(array, None, field.data_type()).map_err(|e| cannot_hold(field, e))
         };
         let build = |(column, field): (&Column, &FieldRef)| -> Result<ArrayRef> {
             match column {
                 Column::Constant(value, primitive) => value.to_array(primitive, rows),
                 Column::Missing => Ok(new_null_array(field.data_type(), rows)),
-                Column::File(position, shape) => stored(*position, shape, field),
-                Column::Tracked(materialized, fresh) => {
-                    let brought =
-                        materialized.as_ref().map(|(position, shape)| stored(*position, shape, field)).transpose()?;
-                    let brought = brought.as_ref().and_then(as_int64);
-                    Ok(Arc::new(fresh.fill(brought, decoded.last().and_then(as_int64), rows)?))
+                Column::File(position, conversion) => convert(*position, conversion, field),
+                Column::Tracked { stored, derived } => {
+                    let stored = stored
+                        .as_ref()
+                        .map(|(position, conversion)| convert(*position, conversion, field))
+                        .transpose()?;
+                    let stored = stored.as_ref().and_then(as_int64);
+                    Ok(Arc::new(derived.fill(stored, decoded.last().and_then(as_int64), rows)?))
                 }
             }
         };
@@ -272,19 +274,19 @@ impl Resolver<'_> {
     /// The first child's first leaf is number `first_leaf` of the file.
     fn children(
         &mut self,
-        wanted: &[Wanted<'_>],
+        requested: &[RequestedColumn<'_>],
         file: &Fields,
         first_leaf: usize,
         path: &str,
-    ) -> Result<Vec<Option<(usize, Shape)>>> {
+    ) -> Result<Vec<Option<(usize, ColumnConversion)>>> {
         let mut first_leaves = Vec::with_capacity(file.len());
         let mut leaf = first_leaf;
         for child in file {
             first_leaves.push(leaf);
             leaf += count_leaves(child.data_type());
         }
-        let (columns, mut children) = (FileColumns::new(file), Vec::with_capacity(wanted.len()));
-        for column in wanted {
+        let (columns, mut children) = (FileColumns::new(file), Vec::with_capacity(requested.len()));
+        for column in requested {
             let field = column.field;
             let path = if path.is_empty() { field.name.clone() } else { format!("{path}.{}", field.name) };
             let position = match field.data_type {
@@ -292,16 +294,16 @@ impl Resolver<'_> {
                 _ => columns.find(field, column.mapping)?,
             };
             children.push(match position.and_then(|p| Some((p, file.get(p)?, first_leaves.get(p)?))) {
-                Some((position, child, leaf)) => Some((position, self.shape(&field.data_type, child, *leaf, &path)?)),
+                Some((position, child, leaf)) => {
+                    Some((position, self.conversion(&field.data_type, child, *leaf, &path)?))
+                }
                 None => None,
             });
         }
         let mut decoded: Vec<usize> = children.iter().flatten().map(|(position, _)| *position).collect();
         decoded.sort_unstable();
         if decoded.windows(2).any(|pair| pair.first() == pair.last()) {
-            return Err(Error::corrupt(format!(
-                "two columns of the table are the same column of the file, at `{path}`"
-            )));
+            return Err(Error::corrupt(format!("two table columns map to the same file column, at `{path}`")));
         }
         for (position, _) in children.iter_mut().flatten() {
             *position = decoded.partition_point(|other| other < position);
@@ -309,52 +311,53 @@ impl Resolver<'_> {
         Ok(children)
     }
 
-    fn shape(&mut self, table: &DataType, file: &Field, leaf: usize, path: &str) -> Result<Shape> {
+    fn conversion(&mut self, table: &DataType, file: &Field, leaf: usize, path: &str) -> Result<ColumnConversion> {
         match (table, file.data_type()) {
             (DataType::Primitive(primitive), file) => {
                 let conversion = Conversion::choose(file, primitive, leaf, self.calendars);
                 self.leaves.push(leaf);
-                conversion.map(Shape::Leaf).ok_or_else(|| mismatch(path, file, table))
+                conversion.map(ColumnConversion::Leaf).ok_or_else(|| mismatch(path, file, table))
             }
             (DataType::Foreign(foreign), _) => match &foreign.stored_as {
                 Some(stored) => {
                     // Column mapping does not apply inside.
                     let mapping = std::mem::replace(&mut self.mapping, ColumnMapping::None);
-                    let shape = self.shape(stored, file, leaf, path);
+                    let conversion = self.conversion(stored, file, leaf, path);
                     self.mapping = mapping;
-                    shape
+                    conversion
                 }
                 None => Err(unreadable(path, &table.to_string())),
             },
             (_, ArrowType::Null) => {
                 self.leaves.push(leaf);
-                Ok(Shape::Leaf(Conversion::of_nulls()))
+                Ok(ColumnConversion::Leaf(Conversion::of_nulls()))
             }
             (DataType::Struct(fields), ArrowType::Struct(children)) => {
                 let mapping = self.mapping;
-                let wanted: Vec<Wanted<'_>> = fields.fields.iter().map(|field| Wanted { field, mapping }).collect();
-                let resolved = self.children(&wanted, children, leaf, path)?;
+                let requested: Vec<RequestedColumn<'_>> =
+                    fields.fields.iter().map(|field| RequestedColumn { field, mapping }).collect();
+                let resolved = self.children(&requested, children, leaf, path)?;
                 if resolved.iter().all(Option::is_none) {
                     // At least one leaf must be decoded to find out which structs are null.
                     self.leaves.push(leaf);
                 }
-                Ok(Shape::Struct(resolved))
+                Ok(ColumnConversion::Struct(resolved))
             }
             (DataType::Variant, ArrowType::Struct(children)) => self.variant(children, leaf, path),
             (
                 DataType::Array(array),
                 ArrowType::List(element) | ArrowType::LargeList(element) | ArrowType::FixedSizeList(element, _),
             ) => {
-                let element = self.shape(&array.element, element, leaf, &format!("{path}.element"))?;
-                Ok(Shape::List(Box::new(element)))
+                let element = self.conversion(&array.element, element, leaf, &format!("{path}.element"))?;
+                Ok(ColumnConversion::List(Box::new(element)))
             }
             (DataType::Map(map), ArrowType::Map(entries, _)) => match entries.data_type() {
                 ArrowType::Struct(entry) => match entry.as_ref() {
                     [key, value] => {
                         let value_leaf = leaf + count_leaves(key.data_type());
-                        let key = self.shape(&map.key, key, leaf, &format!("{path}.key"))?;
-                        let value = self.shape(&map.value, value, value_leaf, &format!("{path}.value"))?;
-                        Ok(Shape::Map(Box::new(key), Box::new(value)))
+                        let key = self.conversion(&map.key, key, leaf, &format!("{path}.key"))?;
+                        let value = self.conversion(&map.value, value, value_leaf, &format!("{path}.value"))?;
+                        Ok(ColumnConversion::Map(Box::new(key), Box::new(value)))
                     }
                     _ => Err(mismatch(path, file.data_type(), table)),
                 },
@@ -365,7 +368,7 @@ impl Resolver<'_> {
     }
 
     /// A variant is a struct of two parts with fixed names, in any order, unless it is shredded.
-    fn variant(&mut self, children: &Fields, leaf: usize, path: &str) -> Result<Shape> {
+    fn variant(&mut self, children: &Fields, leaf: usize, path: &str) -> Result<ColumnConversion> {
         let lacks = |what: &str| Error::corrupt(format!("the variant column `{path}` lacks {what}"));
         if is_shredded(children) {
             if !children.iter().any(|child| child.name() == "metadata") {
@@ -373,42 +376,42 @@ impl Resolver<'_> {
             }
             let leaves: usize = children.iter().map(|child| count_leaves(child.data_type())).sum();
             self.leaves.extend(leaf..leaf + leaves);
-            return Ok(Shape::Shredded);
+            return Ok(ColumnConversion::Shredded);
         }
         let part = |name: &str| StructField::new(name, DataType::Primitive(PrimitiveType::Binary), false);
         let parts = [part("metadata"), part("value")];
-        let wanted = parts.each_ref().map(|field| Wanted { field, mapping: ColumnMapping::None });
-        let resolved = self.children(&wanted, children, leaf, path)?;
+        let requested = parts.each_ref().map(|field| RequestedColumn { field, mapping: ColumnMapping::None });
+        let resolved = self.children(&requested, children, leaf, path)?;
         if resolved.iter().any(Option::is_none) {
             return Err(lacks("`metadata` or `value`"));
         }
-        Ok(Shape::Struct(resolved))
+        Ok(ColumnConversion::Struct(resolved))
     }
 }
 
-impl Shape {
+impl ColumnConversion {
     /// Converts `array` to the type `target`. Where a struct around it is null, as `masked` shows, it counts as null: a
     /// column that is not nullable has no nulls of its own there, but its children have some.
     fn apply(&self, array: &ArrayRef, masked: Option<&NullBuffer>, target: &ArrowType) -> Result<ArrayRef, ArrowError> {
-        let wrong = || ArrowError::SchemaError(format!("{} was decoded where {target} is due", array.data_type()));
+        let wrong = || ArrowError::SchemaError(format!("decoded {} instead of {target}", array.data_type()));
         match (self, target) {
             (Self::Leaf(conversion), target) => conversion.apply(array, target),
             (Self::Struct(children), ArrowType::Struct(fields)) => {
                 let array = array.as_struct_opt().ok_or_else(wrong)?;
                 let nulls = NullBuffer::union(array.nulls(), masked);
                 let build = |(child, field): (&Option<(usize, Self)>, &FieldRef)| match child {
-                    Some((position, shape)) => {
+                    Some((position, conversion)) => {
                         let column = array.columns().get(*position).ok_or_else(wrong)?;
-                        shape.apply(column, nulls.as_ref(), field.data_type())
+                        conversion.apply(column, nulls.as_ref(), field.data_type())
                     }
                     None => Ok(new_null_array(field.data_type(), array.len())),
                 };
                 let columns = children.iter().zip(fields).map(build).collect::<Result<_, _>>()?;
                 Ok(Arc::new(StructArray::try_new_with_length(fields.clone(), columns, nulls, array.len())?))
             }
-            (Self::List(shape), ArrowType::List(field)) => {
+            (Self::List(conversion), ArrowType::List(field)) => {
                 let (offsets, values, nulls) = list_parts(array).ok_or_else(wrong)??;
-                let values = shape.apply(&values, None, field.data_type())?;
+                let values = conversion.apply(&values, None, field.data_type())?;
                 Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, nulls)?))
             }
             (Self::Map(key, value), ArrowType::Map(entries, sorted)) => {

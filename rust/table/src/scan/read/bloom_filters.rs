@@ -28,10 +28,10 @@ use super::fetch::FileBytes;
 use super::row_groups::RowGroupBounds;
 
 /// The most bytes of filters that are fetched from a file.
-const MOST_BYTES: u64 = 8 * 1024 * 1024;
+const MAX_FILTER_BYTES: u64 = 8 * 1024 * 1024;
 
 /// The most values for which filters are used: a filter hardly ever excludes all of a larger number.
-const MOST_VALUES: usize = 1000;
+const MAX_VALUES: usize = 1000;
 
 /// A test of a row group: each matching row has one of these values, and the filter may exclude all of them.
 #[derive(Debug)]
@@ -46,11 +46,12 @@ pub(super) struct Lookup {
 /// The filters of these row groups that `predicate` can use. A filter that is larger than the `needed` leaves is not used.
 pub(super) fn lookups(
     predicate: &BoundPredicate,
-    (metadata, bounds): (&ArrowReaderMetadata, &RowGroupBounds<'_>),
+    metadata: &ArrowReaderMetadata,
+    bounds: &RowGroupBounds<'_>,
     row_groups: &[usize],
     needed: &BTreeSet<usize>,
 ) -> Result<Vec<Lookup>> {
-    let (mut lookups, mut bytes_left) = (Vec::new(), MOST_BYTES);
+    let (mut lookups, mut bytes_left) = (Vec::new(), MAX_FILTER_BYTES);
     let groups = metadata.metadata().row_groups();
     for conjunct in predicate.split_conjuncts() {
         let column = match conjunct {
@@ -64,7 +65,7 @@ pub(super) fn lookups(
         }
         let values = match conjunct {
             BoundPredicate::Compare { value, .. } => value.to_array(column.primitive()?, 1)?,
-            BoundPredicate::In { values, .. } if values.values().len() <= MOST_VALUES => Arc::clone(values.values()),
+            BoundPredicate::In { values, .. } if values.values().len() <= MAX_VALUES => Arc::clone(values.values()),
             _ => continue,
         };
         let physical = metadata.parquet_schema().column(leaf.index).physical_type();

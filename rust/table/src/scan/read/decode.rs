@@ -33,7 +33,7 @@ use super::batch_rows::{self, ByPages};
 use super::unit::{Filter, OpenFile, Unit};
 use crate::error::corrupt_parquet;
 
-/// Runs `work` on a blocking thread. A panic is reported as a corrupt file.
+/// Runs `work` on a worker thread. A panic is reported as a corrupt file.
 pub(crate) async fn blocking<T: Send + 'static>(
     path: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
@@ -57,14 +57,14 @@ pub(crate) async fn decode(unit: Unit, batch_rows: usize, out: mpsc::Sender<Reco
     }
     let mut rows = batch_rows::by_footer(&unit, batch_rows).map_err(|e| e.in_file(&file.path))?;
     let unit = Arc::new(unit);
-    let (mut sent, safe) = (0, Arc::new(AtomicUsize::new(usize::MAX)));
+    let (mut sent, rows_that_fit) = (0, Arc::new(AtomicUsize::new(usize::MAX)));
     loop {
-        rows = match decode_once(&unit, rows, &safe, &mut sent, &out).await {
+        rows = match decode_once(&unit, rows, &rows_that_fit, &mut sent, &out).await {
             Ok(End::Done) => return Ok(()),
             Ok(End::TooLong(fewer)) => fewer,
-            // The decoder's error may mean texts beyond 2 GiB or a broken file.
-            Err(error) => match safe.load(Ordering::Relaxed) {
-                safe if safe < rows && *error.kind() == Kind::Corrupt => batch_rows::after_overflow(safe),
+            // The decoder's error may mean strings beyond 2 GiB or a broken file.
+            Err(error) => match rows_that_fit.load(Ordering::Relaxed) {
+                fit if fit < rows && *error.kind() == Kind::Corrupt => batch_rows::after_overflow(fit),
                 _ => return Err(error),
             },
         };
@@ -79,17 +79,18 @@ enum End {
     TooLong(usize),
 }
 
-/// Sends the rows of `unit` after the first `sent`. Lowers `safe` to the number of rows whose texts certainly fit into a batch.
+/// Sends the rows of `unit` after the first `sent`. Lowers `rows_that_fit` to the number of rows whose strings certainly fit
+/// into a batch.
 async fn decode_once(
     unit: &Arc<Unit>,
     batch_rows: usize,
-    safe: &Arc<AtomicUsize>,
+    rows_that_fit: &Arc<AtomicUsize>,
     sent: &mut usize,
     out: &mpsc::Sender<RecordBatch>,
 ) -> Result<End> {
     let file = &unit.file;
-    let (start, safe) = (Arc::clone(unit), Arc::clone(safe));
-    let mut decoding = blocking(&file.path, move || Decoding::new(&start, batch_rows, safe)).await?;
+    let (start, rows_that_fit) = (Arc::clone(unit), Arc::clone(rows_that_fit));
+    let mut decoding = blocking(&file.path, move || Decoding::new(&start, batch_rows, rows_that_fit)).await?;
     let (mut ranges, mut bytes) = (Vec::new(), Vec::new());
     let mut skip = *sent;
     loop {
@@ -130,12 +131,8 @@ async fn decode_once(
 /// No column comes from the file: only the number of rows matters.
 async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordBatch>) -> Result<()> {
     let file = &unit.file;
-    let mut rest = usize::try_from(unit.rows).map_err(|_| {
-        Error::corrupt(
-            "the footer claims more rows than are \
-                                                                          possible",
-        )
-    })?;
+    let out_of_range = |_| Error::corrupt("the row count of the footer is out of range");
+    let mut rest = usize::try_from(unit.rows).map_err(out_of_range)?;
     // A batch without columns is only a number of rows, however large.
     let most = if file.width == 0 { rest } else { batch_rows };
     let mut full: Option<RecordBatch> = None;
@@ -169,8 +166,8 @@ struct Decoding {
     /// The most rows of a batch.
     batch_rows: usize,
     by_pages: ByPages,
-    /// How many rows certainly have texts that fit into a batch.
-    safe: Arc<AtomicUsize>,
+    /// How many rows certainly have strings that fit into a batch.
+    rows_that_fit: Arc<AtomicUsize>,
     /// Rows by the footer that are not deleted.
     promised: u64,
     /// Rows decoded, before the predicate.
@@ -180,7 +177,7 @@ struct Decoding {
 }
 
 impl Decoding {
-    fn new(unit: &Unit, batch_rows: usize, safe: Arc<AtomicUsize>) -> Result<Self> {
+    fn new(unit: &Unit, batch_rows: usize, rows_that_fit: Arc<AtomicUsize>) -> Result<Self> {
         let file = Arc::clone(&unit.file);
         let chunks = chunks(&file, &unit.row_groups);
         let leaves = |adapter: &Adapter| {
@@ -209,7 +206,7 @@ impl Decoding {
         }
         let decoder = builder.build().map_err(|e| corrupt_parquet(&file.path, e))?;
         let (promised, by_pages) = (unit.rows, ByPages::default());
-        Ok(Self { file, decoder, chunks, batch_rows, by_pages, safe, promised, decoded, failure })
+        Ok(Self { file, decoder, chunks, batch_rows, by_pages, rows_that_fit, promised, decoded, failure })
     }
 
     /// Passes fetched bytes to the decoder if their page headers are valid. The decoder asks for whole column chunks. Returns a
@@ -228,8 +225,8 @@ impl Decoding {
                 let group = self.file.metadata.metadata().row_group(*index);
                 let (column, rows) = (group.column(*leaf), u64::try_from(group.num_rows()).unwrap_or_default());
                 let claims = limits::check(bytes, column).map_err(|e| corrupt_parquet(&self.file.path, e))?;
-                self.safe.fetch_min(batch_rows::safe(column, rows, &claims), Ordering::Relaxed);
-                fit = fit.min(self.by_pages.add((*index, rows), column, &claims, self.batch_rows));
+                self.rows_that_fit.fetch_min(batch_rows::rows_that_fit(column, rows, &claims), Ordering::Relaxed);
+                fit = fit.min(self.by_pages.add(*index, rows, column, &claims, self.batch_rows));
             }
         }
         if fit <= self.batch_rows / 2 {

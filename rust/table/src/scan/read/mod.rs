@@ -1,4 +1,4 @@
-//! Reading data files: turns tasks into batches of the rows that qualify.
+//! ReadState data files: turns tasks into batches of the rows that qualify.
 //!
 //! [`Reader::new`] binds a [`ReadSpec`]; [`Reader::read`] returns a stream that does nothing before it is polled, reads a
 //! bounded amount ahead, and stops all work when it is dropped. The predicate is applied exactly. Rows come in the
@@ -17,7 +17,6 @@ mod open;
 mod row_groups;
 mod unit;
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
@@ -26,7 +25,7 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructField, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType, check_requested_once};
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -42,7 +41,7 @@ use decode::decode;
 use deltic_store::Storage;
 pub(crate) use fetch::{FileBytes, parse_footer};
 pub(crate) use file_columns::parquet_id;
-use open::{Condition, Scan, open};
+use open::{ReadFilter, ScanContext, open};
 pub(crate) use row_groups::RowGroupBounds;
 use unit::Unit;
 
@@ -65,7 +64,7 @@ impl Default for ReadOptions {
 /// Reads files of one snapshot with one projection and one predicate. Cloning it shares what was bound.
 #[derive(Debug, Clone)]
 pub struct Reader {
-    scan: Arc<Scan>,
+    scan: Arc<ScanContext>,
 }
 
 impl Reader {
@@ -83,16 +82,22 @@ impl Reader {
     ) -> Result<Self> {
         let table = spec.schema.clone();
         let mapping = ColumnMapping::parse(&spec.column_mapping)?;
-        let mut seen = BTreeSet::new();
         let output = pick(&table, &spec)?;
-        if let Some(twice) = output.fields.iter().find(|field| !seen.insert(field.name.as_str())) {
-            return Err(Error::invalid(format!("column `{}` is requested twice", twice.name)));
-        }
-        let condition = predicate.map(|predicate| condition(predicate, &table, &output));
+        check_requested_once(output.fields.iter().map(|field| field.name.as_str()))?;
+        let filter = predicate.map(|predicate| read_filter(predicate, &table, &output));
         let schema = Arc::new(to_rows_schema(&output));
         let partition_columns = spec.partition_columns.into_iter().collect();
-        let row_tracking = (spec.row_tracking, spec.may_lack_row_ids);
-        let scan = Scan { storage, table, mapping, partition_columns, output, schema, condition, row_tracking };
+        let scan = ScanContext {
+            storage,
+            table,
+            mapping,
+            partition_columns,
+            output,
+            schema,
+            filter,
+            row_tracking: spec.row_tracking,
+            may_lack_row_ids: spec.may_lack_row_ids,
+        };
         Ok(Self { scan: Arc::new(scan) })
     }
 
@@ -103,7 +108,7 @@ impl Reader {
 
     /// Whether there is a predicate, so that rows may be left out.
     pub(crate) fn has_filter(&self) -> bool {
-        self.scan.condition.is_some()
+        self.scan.filter.is_some()
     }
 
     /// The qualifying rows of `tasks`, in order. To be polled inside a tokio runtime. Ends after the first error.
@@ -122,16 +127,16 @@ impl Reader {
         tasks: impl Stream<Item = Result<FileTask>> + Send + 'static,
         options: ReadOptions,
     ) -> impl Stream<Item = Result<RecordBatch>> + Send + 'static {
-        stream::unfold(Reading::Idle(self.scan, tasks.boxed(), options), async |reading| {
-            let mut running = match reading {
-                Reading::Idle(scan, tasks, options) => Running::start(scan, tasks, options),
-                Reading::Running(running) => running,
-                Reading::Done => return None,
+        stream::unfold(ReadState::Idle(self.scan, tasks.boxed(), options), async |state| {
+            let mut running = match state {
+                ReadState::Idle(scan, tasks, options) => RunningScan::start(scan, tasks, options),
+                ReadState::Running(running) => running,
+                ReadState::Done => return None,
             };
             match running.advance().await {
-                Ok(Some(batch)) => Some((Ok(batch), Reading::Running(running))),
+                Ok(Some(batch)) => Some((Ok(batch), ReadState::Running(running))),
                 Ok(None) => None,
-                Err(e) => Some((Err(e), Reading::Done)),
+                Err(e) => Some((Err(e), ReadState::Done)),
             }
         })
         .fuse()
@@ -144,8 +149,8 @@ fn missing(error: Error) -> Error {
         return error;
     }
     let missing = Error::corrupt(
-        "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise put the \
-         file back, or have `repair` remove it from the table",
+        "the log names a file that is gone; if VACUUM removed it, read a later version of the table, otherwise \
+         restore the file, or have `repair` remove it from the table",
     );
     replacing(&error, missing)
 }
@@ -159,10 +164,7 @@ fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
             None if row_tracking::is_column(name) || name == row_tracking::ROW_INDEX => {
                 row_tracking::field(name, spec.row_tracking.as_ref(), spec.may_lack_row_ids)
             }
-            None => {
-                let known: Vec<&str> = table.fields.iter().map(|f| f.name.as_str()).collect();
-                Err(Error::invalid(format!("there is no column `{name}`; the table has {}", known.join(", "))))
-            }
+            None => Err(table.unknown_column(name)),
         }
     };
     let picked = spec.columns.iter().map(field).collect::<Result<_>>().map(StructType::new)?;
@@ -170,7 +172,8 @@ fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
     Ok(picked)
 }
 
-fn condition(predicate: Arc<BoundPredicate>, table: &StructType, output: &StructType) -> Condition {
+/// The predicate, with the columns to decode for it.
+fn read_filter(predicate: Arc<BoundPredicate>, table: &StructType, output: &StructType) -> ReadFilter {
     let columns = {
         let needed = predicate.columns();
         narrow(table, &needed.iter().map(|column| column.path.as_slice()).collect::<Vec<_>>())
@@ -181,7 +184,7 @@ fn condition(predicate: Arc<BoundPredicate>, table: &StructType, output: &Struct
             with_output.fields.push(field.clone());
         }
     }
-    Condition {
+    ReadFilter {
         predicate,
         schema: Arc::new(to_rows_schema(&columns)),
         columns,
@@ -215,25 +218,25 @@ fn narrow(columns: &StructType, paths: &[&[String]]) -> StructType {
 
 type Tasks = BoxStream<'static, Result<FileTask>>;
 
-enum Reading {
-    Idle(Arc<Scan>, Tasks, ReadOptions),
-    Running(Running),
+enum ReadState {
+    Idle(Arc<ScanContext>, Tasks, ReadOptions),
+    Running(RunningScan),
     Done,
 }
 
 /// A background task that ends with its owner.
-struct Work<T>(JoinHandle<Result<T>>);
+struct TaskGuard<T>(JoinHandle<Result<T>>);
 
-impl<T> Work<T> {
+impl<T> TaskGuard<T> {
     /// The result of the task.
     async fn outcome(&mut self) -> Result<T> {
-        (&mut self.0).await.unwrap_or_else(|stopped: JoinError| {
-            Err(Error::internal("reading stopped unexpectedly").caused_by(stopped))
-        })
+        (&mut self.0)
+            .await
+            .unwrap_or_else(|stopped: JoinError| Err(Error::internal("state stopped unexpectedly").caused_by(stopped)))
     }
 }
 
-impl<T> Drop for Work<T> {
+impl<T> Drop for TaskGuard<T> {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -242,14 +245,14 @@ impl<T> Drop for Work<T> {
 /// The batches of one unit, and the task that reads them, whose error comes last.
 struct UnitBatches {
     batches: mpsc::Receiver<RecordBatch>,
-    work: Work<()>,
+    work: TaskGuard<()>,
 }
 
 /// A started stream: a planner opens files and starts their units in order; the units are read in order.
-struct Running {
+struct RunningScan {
     current: Option<UnitBatches>,
     units: mpsc::Receiver<UnitBatches>,
-    planner: Work<()>,
+    planner: TaskGuard<()>,
 }
 
 /// How many files are opened ahead for each file that is read. An opened one takes the memory of its footer, and of at most
@@ -259,26 +262,26 @@ const OPENED_AHEAD: usize = 4;
 /// How many batches a unit may be ahead of the reader.
 const BATCHES_AHEAD: usize = 2;
 
-impl Running {
-    fn start(scan: Arc<Scan>, tasks: Tasks, options: ReadOptions) -> Self {
+impl RunningScan {
+    fn start(scan: Arc<ScanContext>, tasks: Tasks, options: ReadOptions) -> Self {
         let (sender, units) = mpsc::channel(options.concurrent_files.max(1));
-        let planner = Work(tokio::spawn(start_units(scan, tasks, options, sender)));
+        let planner = TaskGuard(tokio::spawn(start_units(scan, tasks, options, sender)));
         Self { current: None, units, planner }
     }
 
     async fn advance(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            let Some(part) = &mut self.current else {
+            let Some(unit) = &mut self.current else {
                 self.current = self.units.recv().await;
                 if self.current.is_none() {
                     return self.planner.outcome().await.map(|()| None);
                 }
                 continue;
             };
-            if let Some(batch) = part.batches.recv().await {
+            if let Some(batch) = unit.batches.recv().await {
                 return Ok(Some(batch));
             }
-            part.work.outcome().await?;
+            unit.work.outcome().await?;
             self.current = None;
         }
     }
@@ -286,7 +289,7 @@ impl Running {
 
 /// Opens files ahead, and starts their units in order, at most as many at once as allowed.
 async fn start_units(
-    scan: Arc<Scan>,
+    scan: Arc<ScanContext>,
     tasks: Tasks,
     options: ReadOptions,
     sender: mpsc::Sender<UnitBatches>,
@@ -295,7 +298,7 @@ async fn start_units(
     let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
     let open = |task: Result<FileTask>| {
         let scan = Arc::clone(&scan);
-        async move { Work(tokio::spawn(open(scan, task?))).outcome().await }
+        async move { TaskGuard(tokio::spawn(open(scan, task?))).outcome().await }
     };
     let mut opened = tasks.map(open).buffered(most.saturating_mul(OPENED_AHEAD));
     while let Some(units) = opened.try_next().await? {
@@ -311,7 +314,7 @@ async fn start_units(
 
 fn start(unit: Unit, batch_rows: usize, permit: OwnedSemaphorePermit) -> UnitBatches {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
-    let work = Work(tokio::spawn(async move {
+    let work = TaskGuard(tokio::spawn(async move {
         let outcome = decode(unit, batch_rows, sender).await;
         drop(permit);
         outcome

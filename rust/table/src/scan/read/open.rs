@@ -30,7 +30,7 @@ use parquet::arrow::push_decoder::RowGroupSelection;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 
-use super::adapt::{Adapter, Constants, FileSchema, Origin, count_leaves};
+use super::adapt::{Adapter, Constants, FileSchema, LogValues, count_leaves};
 use super::bloom_filters::{self, Lookup};
 use super::decode::blocking;
 use super::fetch::{FileBytes, parse_footer};
@@ -49,7 +49,7 @@ const UNIT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What all files of one scan have in common.
 #[derive(Debug)]
-pub(crate) struct Scan {
+pub(crate) struct ScanContext {
     pub(crate) storage: Storage,
     pub(crate) table: TableSchema,
     pub(crate) mapping: ColumnMapping,
@@ -57,14 +57,16 @@ pub(crate) struct Scan {
     pub(crate) partition_columns: BTreeSet<String>,
     pub(crate) output: StructType,
     pub(crate) schema: SchemaRef,
-    pub(crate) condition: Option<Condition>,
-    /// How the table tracks rows, and whether rows may lack ids and versions.
-    pub(crate) row_tracking: (Option<RowTracking>, bool),
+    pub(crate) filter: Option<ReadFilter>,
+    /// How the table tracks rows.
+    pub(crate) row_tracking: Option<RowTracking>,
+    /// Whether rows may lack row ids and versions.
+    pub(crate) may_lack_row_ids: bool,
 }
 
 /// The predicate and the columns it needs.
 #[derive(Debug)]
-pub(crate) struct Condition {
+pub(crate) struct ReadFilter {
     pub(crate) predicate: Arc<BoundPredicate>,
     pub(crate) columns: StructType,
     pub(crate) schema: SchemaRef,
@@ -74,14 +76,14 @@ pub(crate) struct Condition {
 }
 
 /// The work that reads the rows of `task`, in their order.
-pub(crate) async fn open(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
+pub(crate) async fn open(scan: Arc<ScanContext>, task: FileTask) -> Result<Vec<Unit>> {
     let path = task.path.clone();
     open_task(scan, task).await.map_err(|e| e.in_file(path))
 }
 
-async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
-    let origin = Origin { constants: scan.constants(&task)?, tracked: scan.tracked(&task) };
-    if !scan.may_hold(&origin)? {
+async fn open_task(scan: Arc<ScanContext>, task: FileTask) -> Result<Vec<Unit>> {
+    let log_values = LogValues { constants: scan.constants(&task)?, tracked: scan.tracked(&task) };
+    if !scan.may_have_matching_row(&log_values)? {
         return Ok(Vec::new());
     }
     let path = decode_path(&task.path)?;
@@ -108,15 +110,15 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
     let path = task.path.clone();
     let planned = blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
-        Ok(match plan(&scan, &task.path, bytes, metadata, &origin)? {
+        Ok(match plan(&scan, &task.path, bytes, metadata, &log_values)? {
             None => Opened::Units(Vec::new()),
-            Some((file, row_groups, lookups)) if lookups.is_empty() => {
+            Some(PlannedFile { file, row_groups, lookups }) if lookups.is_empty() => {
                 Opened::Units(units(Arc::new(file), &row_groups, &rows)?)
             }
             Some(planned) => Opened::WithFilters(Box::new((planned, rows))),
         })
     });
-    let ((file, mut row_groups, lookups), rows) = match planned.await? {
+    let (PlannedFile { file, mut row_groups, lookups }, rows) = match planned.await? {
         Opened::Units(units) => return Ok(units),
         Opened::WithFilters(planned) => *planned,
     };
@@ -132,10 +134,10 @@ async fn open_task(scan: Arc<Scan>, task: FileTask) -> Result<Vec<Unit>> {
 enum Opened {
     Units(Vec<Unit>),
     /// Its bloom filters are checked first.
-    WithFilters(Box<(Planned, Rows)>),
+    WithFilters(Box<(PlannedFile, Rows)>),
 }
 
-impl Scan {
+impl ScanContext {
     /// The values that are the same in all rows of a file: partition values, and constants of the task.
     fn constants(&self, task: &FileTask) -> Result<Constants> {
         let mut constants = Constants::new();
@@ -144,13 +146,13 @@ impl Scan {
                 .table
                 .field(name)
                 .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` is not in the table's schema")))?;
-            let is_asked = || {
-                let condition = self.condition.iter().flat_map(|condition| &condition.columns.fields);
-                self.output.fields.iter().chain(condition).any(|f| f.name == field.name)
+            let is_requested = || {
+                let filter_columns = self.filter.iter().flat_map(|filter| &filter.columns.fields);
+                self.output.fields.iter().chain(filter_columns).any(|f| f.name == field.name)
             };
             let primitive = match (&field.data_type, field.data_type.as_primitive()) {
                 (_, Some(primitive)) => primitive,
-                (DataType::Foreign(_), None) if !is_asked() => continue,
+                (DataType::Foreign(_), None) if !is_requested() => continue,
                 (DataType::Foreign(foreign), None) => {
                     let message = format!("the partition column `{name}` has the type {foreign}; leave it out");
                     return Err(Error::unsupported(format!("type {foreign}"), message));
@@ -175,22 +177,22 @@ impl Scan {
 
     /// The requested columns of row tracking. A column of the table with the same name takes precedence.
     fn tracked(&self, task: &FileTask) -> BTreeMap<&'static str, Tracked> {
-        let (tracking, may_be_missing) = &self.row_tracking;
-        let mut tracked = row_tracking::of_file(tracking.as_ref(), task, *may_be_missing);
-        let asked = |name: &str| self.output.fields.iter().any(|f| f.name == name) && self.table.field(name).is_none();
-        tracked.retain(|name, _| asked(name));
+        let mut tracked = row_tracking::of_file(self.row_tracking.as_ref(), task, self.may_lack_row_ids);
+        let is_requested =
+            |name: &str| self.output.fields.iter().any(|f| f.name == name) && self.table.field(name).is_none();
+        tracked.retain(|name, _| is_requested(name));
         tracked
     }
 
-    /// False if the values that are the same in all rows of a file show that none qualifies.
-    fn may_hold(&self, origin: &Origin) -> Result<bool> {
-        let Some(condition) = &self.condition else { return Ok(true) };
-        let is_known = |field: &&StructField| origin.constants.contains_key(&field.name);
-        let known = StructType::new(condition.columns.fields.iter().filter(is_known).cloned().collect());
+    /// False if the values that are the same in all rows of a file show that no row matches.
+    fn may_have_matching_row(&self, log_values: &LogValues) -> Result<bool> {
+        let Some(filter) = &self.filter else { return Ok(true) };
+        let is_known = |field: &&StructField| log_values.constants.contains_key(&field.name);
+        let known = StructType::new(filter.columns.fields.iter().filter(is_known).cloned().collect());
         let schema = Arc::new(to_rows_schema(&known));
-        let adapter = Adapter::new(&known, schema, self.mapping, &FileSchema::default(), origin)?;
-        for conjunct in condition.predicate.split_conjuncts() {
-            let is_known = |column: &&Column| column.path.first().is_some_and(|n| origin.constants.contains_key(n));
+        let adapter = Adapter::new(&known, schema, self.mapping, &FileSchema::default(), log_values)?;
+        for conjunct in filter.predicate.split_conjuncts() {
+            let is_known = |column: &&Column| column.path.first().is_some_and(|n| log_values.constants.contains_key(n));
             if conjunct.columns().iter().all(is_known) && !always(conjunct, &adapter)? {
                 return Ok(false);
             }
@@ -246,54 +248,60 @@ fn always(predicate: &BoundPredicate, adapter: &Adapter) -> Result<bool> {
     Ok(keep(&predicate.evaluate(&adapter.constant(1)?)?).true_count() == 1)
 }
 
-/// A file, the row groups that bounds do not exclude, and the bloom filters that may exclude more.
-type Planned = (OpenFile, Vec<usize>, Vec<Lookup>);
+/// A file to read.
+struct PlannedFile {
+    file: OpenFile,
+    /// The row groups that bounds do not exclude.
+    row_groups: Vec<usize>,
+    /// The bloom filters that may exclude more of them.
+    lookups: Vec<Lookup>,
+}
 
 /// Decides how a file is read; `None` if no row qualifies.
 fn plan(
-    scan: &Scan,
+    scan: &ScanContext,
     path: &str,
     bytes: FileBytes,
     metadata: Arc<ParquetMetaData>,
-    origin: &Origin,
-) -> Result<Option<Planned>> {
+    log_values: &LogValues,
+) -> Result<Option<PlannedFile>> {
     let (metadata, fields) =
-        arrow_metadata(metadata, origin.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
+        arrow_metadata(metadata, log_values.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
         return Err(Error::corrupt("the file's schema has columns without a type; rewrite the file"));
     }
     let calendars = Calendars::of(metadata.metadata().file_metadata());
     let columns = FileSchema { fields, calendars };
     let adapter = |wanted: &StructType, schema: &SchemaRef| {
-        Adapter::new(wanted, Arc::clone(schema), scan.mapping, &columns, origin)
+        Adapter::new(wanted, Arc::clone(schema), scan.mapping, &columns, log_values)
     };
     let mut output = adapter(&scan.output, &scan.schema)?;
     let mut filter = Filter::None;
     let mut row_groups: Vec<usize> = (0..metadata.metadata().num_row_groups()).collect();
     let mut lookups = Vec::new();
-    if let Some(condition) = &scan.condition {
-        let first = adapter(&condition.columns, &condition.schema)?;
+    if let Some(read_filter) = &scan.filter {
+        let first = adapter(&read_filter.columns, &read_filter.schema)?;
         if first.leaves().is_empty() {
-            if !always(&condition.predicate, &first)? {
+            if !always(&read_filter.predicate, &first)? {
                 return Ok(None);
             }
         } else {
-            let bounds = RowGroupBounds::new(&metadata, &columns, &scan.table, scan.mapping, &origin.constants);
-            let kept = prune::keep(&condition.predicate, &bounds)?;
+            let bounds = RowGroupBounds::new(&metadata, &columns, &scan.table, scan.mapping, &log_values.constants);
+            let kept = prune::keep(&read_filter.predicate, &bounds)?;
             row_groups.retain(|group| *group >= kept.len() || kept.value(*group));
             let needed: BTreeSet<usize> = first.leaves().iter().chain(output.leaves()).copied().collect();
-            lookups = bloom_filters::lookups(&condition.predicate, (&metadata, &bounds), &row_groups, &needed)?;
+            lookups = bloom_filters::lookups(&read_filter.predicate, &metadata, &bounds, &row_groups, &needed)?;
             filter = if output.leaves().iter().all(|leaf| first.leaves().binary_search(leaf).is_ok()) {
-                output = adapter(&condition.with_output, &condition.with_output_schema)?;
-                Filter::After(Arc::clone(&condition.predicate))
+                output = adapter(&read_filter.with_output, &read_filter.with_output_schema)?;
+                Filter::After(Arc::clone(&read_filter.predicate))
             } else {
-                Filter::Before(Arc::clone(&condition.predicate), Arc::new(first))
+                Filter::Before(Arc::clone(&read_filter.predicate), Arc::new(first))
             };
         }
     }
     let (path, width) = (path.to_owned(), scan.output.fields.len());
     let file = OpenFile { path, bytes, metadata, filter, adapter: output, width };
-    Ok(Some((file, row_groups, lookups)))
+    Ok(Some(PlannedFile { file, row_groups, lookups }))
 }
 
 /// The Arrow form of a file's schema, from the Parquet types only: an embedded Arrow schema is not trusted. With
@@ -317,13 +325,13 @@ fn arrow_metadata(
         let position = Field::new("position", ArrowType::Int64, false).with_extension_type(RowNumber);
         options = options.with_virtual_columns(vec![Arc::new(position)])?;
     }
-    let metadata = if positions { in_order(metadata)? } else { metadata };
+    let metadata = if positions { with_ordinals(metadata)? } else { metadata };
     Ok((ArrowReaderMetadata::try_new(metadata, options)?, fields))
 }
 
 /// Numbers the row groups in their order, as the decoder needs to find their first rows. The numbers in the footer may be
 /// wrong.
-fn in_order(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, ParquetError> {
+fn with_ordinals(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, ParquetError> {
     let is_number = |(index, group): (usize, &RowGroupMetaData)| {
         group.ordinal().is_some_and(|ordinal| usize::try_from(ordinal).is_ok_and(|ordinal| ordinal == index))
     };
@@ -383,11 +391,11 @@ fn select(kept: &[Range<u64>], rows: &Range<u64>) -> (Option<RowSelection>, u64)
     let from = kept.partition_point(|range| range.end <= rows.start);
     let (mut selectors, mut left, mut position) = (Vec::new(), 0, rows.start);
     for range in kept.iter().skip(from).take_while(|range| range.start < rows.end) {
-        let (begin, end) = (range.start.max(position), range.end.min(rows.end));
-        if begin < end {
-            selectors.push(RowSelector::skip(count(begin - position)));
-            selectors.push(RowSelector::select(count(end - begin)));
-            left += end - begin;
+        let (start, end) = (range.start.max(position), range.end.min(rows.end));
+        if start < end {
+            selectors.push(RowSelector::skip(count(start - position)));
+            selectors.push(RowSelector::select(count(end - start)));
+            left += end - start;
             position = end;
         }
     }
