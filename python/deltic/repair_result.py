@@ -18,8 +18,8 @@ __all__ = ["RepairResult", "RepairStep"]
 class RepairStep:
     """One fault, and its repair.
 
-    `kind`: `"commit"`, `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message`:
-    the fault and the repair. `paths`: the files, relative to the table or absolute. `mends`: whether it is repaired, or in
+    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message`: the
+    fault and the repair. `paths`: the files, relative to the table or absolute. `mends`: whether it is repaired, or in
     a dry run would be; False if a person has to decide.
     """
 

@@ -207,11 +207,9 @@ class MaintenanceMethods:
 
         Nothing is written unless `dry_run` is False. Each step has a message with the fault and the repair:
 
-        - A commit that is missing or damaged, with no later checkpoint, so that it and later versions cannot be read: the
-          log files of these versions are moved to `_delta_log/_unreadable`, and the version before them is the newest one
-          then. If no version can be read, `CorruptTableError` is raised. Not for tables that commit through DynamoDB.
         - A checkpoint that cannot be read, or that the commits before it and a checksum prove wrong: a new one is
-          written from the rest of the log, and the damaged one is deleted. If a checkpoint and the commits differ and no checksum proves the
+          written from the rest of the log, and the damaged one is deleted. If the newest version cannot be read without
+          it, `CorruptTableError` is raised. If a checkpoint and the commits differ and no checksum proves the
           checkpoint wrong, nothing is changed.
         - `_last_checkpoint` that is missing, cannot be read, or does not name the newest checkpoint: a checkpoint is
           written, and `_last_checkpoint` with it.

@@ -39,8 +39,6 @@ const MAX_FINDINGS_OF_KIND: usize = 100;
 /// What a finding is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FindingKind {
-    /// A commit. Only a repair reports it: a check needs a version that can be read.
-    Commit,
     /// The version's checksum.
     Checksum,
     /// `_last_checkpoint`.
@@ -57,7 +55,6 @@ impl FindingKind {
     /// Its name, as Python has it.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Commit => "commit",
             Self::Checksum => "checksum",
             Self::LastCheckpoint => "last_checkpoint",
             Self::Checkpoint => "checkpoint",

@@ -102,14 +102,6 @@ impl LogRepair {
         }
     }
 
-    /// Reads all actions of the version.
-    ///
-    /// # Errors
-    /// `Corrupt` if one cannot be read.
-    pub(super) async fn check_readable(&self) -> Result<()> {
-        contents_of(&self.snapshot).await.map(drop)
-    }
-
     /// Adds the steps that repair the log.
     pub(super) async fn plan(&self, listing: &[LogFile], done: &mut Repaired) -> Result<()> {
         let version = self.snapshot.version();
@@ -388,7 +380,7 @@ fn disagreement(mut checksum: VersionChecksum, contents: &LogContents) -> Option
 }
 
 /// Whether an error means a damaged or missing file: not a failure of the store, and not an unsupported feature.
-pub(super) fn is_damage(error: &Error) -> bool {
+fn is_damage(error: &Error) -> bool {
     error.is_corrupt() || error.is_not_found()
 }
 

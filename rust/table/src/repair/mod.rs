@@ -1,11 +1,10 @@
 //! Repair: fixes the findings of a check, one after the other, and reports those that cannot be fixed.
 //!
-//! First it moves aside the newest versions if nobody can read them ([`unreadable`]). Then it repairs the log ([`log_repair`]):
-//! damaged checkpoints, `_last_checkpoint`, the checksum of the newest version. At last it removes missing files from the table by
-//! one commit ([`missing`]).
+//! First it repairs the log ([`log_repair`]): damaged checkpoints, `_last_checkpoint`, the checksum of the newest version. Then
+//! it removes missing files from the table by one commit ([`missing`]).
 //!
 //! Invariants: if two sources of a version disagree and nothing proves one of them right, both remain. Only a damaged
-//! checkpoint that was replaced is deleted, and files of versions that cannot be read are kept in a folder. A dry run changes nothing. Proved by `tests/python/test_repair.py`.
+//! checkpoint that was replaced is deleted. A dry run changes nothing. Proved by `tests/python/test_repair.py`.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Last Checkpoint File", "Checkpoints".
 
@@ -24,18 +23,16 @@ use deltic_store::Storage;
 mod log_repair;
 mod missing;
 mod steps;
-mod unreadable;
 
 use log_repair::LogRepair;
 use missing::Missing;
 use steps::{CHECKPOINTS, FILES};
 pub use steps::{RepairStep, Repaired};
-use unreadable::UnreadableVersions;
 
 /// Repairs the newest version of the table, or reports what that would do.
 ///
 /// # Errors
-/// `NotFound` if there is no table; `Corrupt` if no version can be read from any checkpoint or the commits; those
+/// `NotFound` if there is no table; `Corrupt` if its newest version cannot be read from any checkpoint or the commits; those
 /// of the store and of committing. Earlier repairs remain after an error; running it again continues from there.
 pub async fn repair(
     storage: &Storage,
@@ -45,34 +42,14 @@ pub async fn repair(
     retry: &dyn RetryPolicy,
 ) -> Result<Repaired> {
     let repaired = async {
-        let mut listing = LogSource::of(storage).list(0).await?;
-        let found = match LogRepair::find(storage, &listing).await {
-            Ok(log) => log.check_readable().await.map(|()| log),
-            Err(e) => Err(e),
-        };
-        let (unreadable, log) = match found {
-            Err(damage) if damage.is_corrupt() => {
-                let (unreadable, log) = UnreadableVersions::find(storage, &listing, damage).await?;
-                (Some(unreadable), log)
-            }
-            found => (None, found?),
-        };
+        let listing = LogSource::of(storage).list(0).await?;
+        let log = LogRepair::find(storage, &listing).await?;
         let mut done = Repaired { version: log.snapshot.version(), ..Repaired::default() };
-        if let Some(unreadable) = &unreadable {
-            listing = unreadable.readable(&listing);
-            unreadable.report(storage, &mut done)?;
-        }
         log.plan(&listing, &mut done).await?;
         let missing = Missing::find(&log.snapshot).await?;
         missing.report(&mut done);
         refuse(&mut done, &log)?;
         if !dry_run {
-            if let Some(unreadable) = &unreadable {
-                if !done.mends(&[FindingKind::Commit]) {
-                    return Ok(done);
-                }
-                unreadable.set_aside(storage).await?;
-            }
             log.mend(retry.now_ms(), &mut done).await?;
             if done.mends(&FILES) {
                 missing.remove(&log.snapshot, ids, committer, retry, &mut done).await?;
@@ -85,8 +62,7 @@ pub async fn repair(
 
 /// Marks the steps that cannot be carried out, before anything is changed.
 fn refuse(done: &mut Repaired, log: &LogRepair) -> Result<()> {
-    const ALL: [FindingKind; 6] = [
-        FindingKind::Commit,
+    const ALL: [FindingKind; 5] = [
         FindingKind::Checksum,
         FindingKind::LastCheckpoint,
         FindingKind::Checkpoint,

@@ -10,7 +10,7 @@ use crate::error::{Kind, Result};
 /// One finding, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RepairStep {
-    /// What is wrong: a commit, a checkpoint, `_last_checkpoint`, a checksum, a data file or a deletion vector.
+    /// What is wrong: a checkpoint, `_last_checkpoint`, a checksum, a data file or a deletion vector.
     #[serde(serialize_with = "serialize_name")]
     pub kind: FindingKind,
     /// What is wrong and what is done about it, as sentences.
