@@ -67,7 +67,7 @@ pub(super) struct Table {
 
 pub(super) type Row = (&'static str, Option<i64>);
 
-fn batch(rows: &[Row]) -> RecordBatch {
+pub(super) fn batch(rows: &[Row]) -> RecordBatch {
     let p: ArrayRef = Arc::new(StringArray::from_iter_values(rows.iter().map(|row| row.0)));
     let x: ArrayRef = Arc::new(rows.iter().map(|row| row.1).collect::<Int64Array>());
     RecordBatch::try_from_iter_with_nullable([("p", p, true), ("x", x, true)]).unwrap()
@@ -223,7 +223,7 @@ fn metric(outcome: &Outcome, name: &str) -> i64 {
     outcome.metrics[name].as_str().unwrap().parse().unwrap()
 }
 
-fn numbers(values: std::ops::Range<i64>) -> Vec<Row> {
+pub(super) fn numbers(values: std::ops::Range<i64>) -> Vec<Row> {
     values.map(|x| ("a", Some(x))).collect()
 }
 

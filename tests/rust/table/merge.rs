@@ -1,0 +1,90 @@
+//! MERGE through [`Transaction`]: which concurrent changes it may follow.
+
+use arrow_array::RecordBatch;
+use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, When};
+use deltic_table::transaction::builder::{Outcome, Transaction};
+use deltic_table::transaction::row_counts::MergeCounts;
+
+use super::dml::{Row, Table, VECTORS, World, batch, block_on, now, numbers};
+
+fn request(clauses: &[(When, Option<&str>, ClauseAction)]) -> MergeRequest {
+    let clause = |(when, condition, action): &(When, Option<&str>, ClauseAction)| Clause {
+        when: *when,
+        condition: condition.map(str::to_owned),
+        action: action.clone(),
+    };
+    MergeRequest {
+        on: "source.x = target.x".to_owned(),
+        source_alias: "source".to_owned(),
+        target_alias: "target".to_owned(),
+        clauses: clauses.iter().map(clause).collect(),
+        evolves: false,
+    }
+}
+
+fn all() -> ClauseAction {
+    ClauseAction::All { except: Vec::new() }
+}
+
+async fn merge(transaction: &mut Transaction, rows: RecordBatch, request: MergeRequest) -> Result<MergeCounts> {
+    transaction.merge((rows.schema(), vec![rows]), request, (&World, now)).await
+}
+
+/// 300 keys, so many that files are chosen by the bounds of the keys: the even numbers from 0 to 598.
+fn even() -> Vec<Row> {
+    (0..300).map(|key| ("merged", Some(2 * key))).collect()
+}
+
+/// Merges [`even`] into a file with the numbers from 100 to 199, while another writer deletes the rows of `filter`.
+fn merge_while_others_delete(
+    clauses: &[(When, Option<&str>, ClauseAction)],
+    filter: &str,
+) -> (Table, Result<Option<Outcome>>) {
+    let table = Table::new(&[VECTORS], false);
+    table.write(&numbers(100..200));
+    let done = block_on(async {
+        let mut ours = table.begin().await;
+        merge(&mut ours, batch(&even()), request(clauses)).await.unwrap();
+        let mut theirs = table.begin().await;
+        theirs.delete(Some(filter), now).await.unwrap();
+        table.commit(theirs).await.unwrap().unwrap();
+        table.commit(ours).await
+    });
+    (table, done)
+}
+
+fn conflict(error: &Error) -> Conflict {
+    match error.kind() {
+        Kind::Conflict(conflict) => *conflict,
+        _ => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_file_between_the_least_and_the_greatest_key_does_not_count_as_read_whole() {
+    let upsert = [(When::Matched, None, all()), (When::NotMatched, None, all())];
+    for clauses in [&upsert[..1], &upsert, &[(When::Matched, None, ClauseAction::Delete)]] {
+        let (table, done) = merge_while_others_delete(clauses, "x IN (101, 151)");
+        assert_eq!(done.unwrap().unwrap().committed.attempts, 2);
+        let odd = (100..200).filter(|x| x % 2 == 1 && *x != 101 && *x != 151).map(|x| format!("a|{x}"));
+        assert_eq!(table.rows(&["p", "x"], Some("p = 'a'")), odd.collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_merge_conflicts_with_deletes_of_its_rows() {
+    let (_, done) = merge_while_others_delete(&[(When::Matched, None, all())], "x IN (101, 150)");
+    assert_eq!(conflict(&done.unwrap_err()), Conflict::ConcurrentDeleteDelete);
+    // Row 150 matches and is not changed: without it, its source row would be inserted.
+    let clauses = [(When::Matched, Some("target.x < 120"), all()), (When::NotMatched, None, all())];
+    let (_, done) = merge_while_others_delete(&clauses, "x = 150");
+    assert_eq!(conflict(&done.unwrap_err()), Conflict::ConcurrentDeleteRead);
+    // Without inserts nothing depends on it.
+    let (table, done) = merge_while_others_delete(&clauses[..1], "x = 150");
+    done.unwrap().unwrap();
+    assert_eq!(table.rows(&["x"], None).len(), 99);
+    // A file that loses all its rows is removed, whoever deletes them.
+    let (_, done) = merge_while_others_delete(&[(When::Matched, None, all())], "x >= 100");
+    assert_eq!(conflict(&done.unwrap_err()), Conflict::ConcurrentDeleteDelete);
+}
