@@ -2,11 +2,12 @@
 
 use arrow_array::RecordBatch;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
+use deltic_protocol::row_update::NewValue;
 use deltic_table::dml::{Clause, ClauseAction, MergeRequest, When};
 use deltic_table::transaction::builder::{Outcome, Transaction};
 use deltic_table::transaction::row_counts::MergeCounts;
 
-use super::dml::{Row, Table, VECTORS, World, batch, block_on, now, numbers};
+use super::dml::{FEED, IDS, Row, Table, VECTORS, World, batch, block_on, now, numbers};
 
 fn request(clauses: &[(When, Option<&str>, ClauseAction)]) -> MergeRequest {
     let clause = |(when, condition, action): &(When, Option<&str>, ClauseAction)| Clause {
@@ -87,4 +88,51 @@ fn a_merge_conflicts_with_deletes_of_its_rows() {
     // A file that loses all its rows is removed, whoever deletes them.
     let (_, done) = merge_while_others_delete(&[(When::Matched, None, all())], "x >= 100");
     assert_eq!(conflict(&done.unwrap_err()), Conflict::ConcurrentDeleteDelete);
+}
+
+#[test]
+fn updates_with_and_without_source_rows_find_their_rows() {
+    let by_source = |condition| {
+        let set = vec![("p".to_owned(), NewValue::Expression("'gone'".to_owned()))];
+        (When::NotMatchedBySource, condition, ClauseAction::Set(set))
+    };
+    let doubled = vec![("p".to_owned(), NewValue::Expression("source.p || target.p".to_owned()))];
+    let clauses = [
+        (When::Matched, Some("target.x < 1000"), all()),
+        (When::Matched, Some("target.x < 2000"), ClauseAction::Delete),
+        (When::Matched, None, ClauseAction::Set(doubled)),
+        by_source(Some("target.x % 3 = 0")),
+        (When::NotMatchedBySource, Some("target.x % 3 = 1"), ClauseAction::Delete),
+    ];
+    for properties in [&[][..], &[VECTORS], &[FEED], &[IDS, VECTORS]] {
+        let table = Table::new(properties, false);
+        // Two files; each of the keys has up to two rows, and one row of the source.
+        table.write(&numbers(0..20_000));
+        table.write(&numbers(900..2_100));
+        let source: Vec<Row> = (0..1_500).map(|key| ("s", Some(2 * key))).collect();
+        let counts = block_on(async {
+            let mut transaction = table.begin().await;
+            let counts = merge(&mut transaction, batch(&source), request(&clauses)).await.unwrap();
+            table.commit(transaction).await.unwrap().unwrap();
+            counts
+        });
+        let is_matched = |x: i64| x % 2 == 0 && x < 3_000;
+        let after = |x: i64| match (is_matched(x), x) {
+            (true, ..1_000) => Some("s"),
+            (true, ..2_000) => None,
+            (true, _) => Some("sa"),
+            (false, x) if x % 3 == 0 => Some("gone"),
+            (false, x) if x % 3 == 1 => None,
+            (false, _) => Some("a"),
+        };
+        let all = (0..20_000).chain(900..2_100);
+        let mut expected: Vec<String> = all.clone().filter_map(|x| after(x).map(|p| format!("{p}|{x}"))).collect();
+        expected.sort();
+        assert_eq!(table.sorted(&["p", "x"], None), expected, "{properties:?}");
+        let count = |which: &dyn Fn(i64) -> bool| all.clone().filter(|x| which(*x)).count() as u64;
+        assert_eq!(counts.matched_updated, count(&|x| is_matched(x) && after(x).is_some()));
+        assert_eq!(counts.matched_deleted, count(&|x| is_matched(x) && after(x).is_none()));
+        assert_eq!(counts.unmatched_updated, count(&|x| !is_matched(x) && x % 3 == 0));
+        assert_eq!(counts.unmatched_deleted, count(&|x| !is_matched(x) && x % 3 == 1));
+    }
 }

@@ -1,7 +1,7 @@
 //! The join of a merge: compares rows of the target's files, batch by batch, with the rows of the source.
 //!
 //! For each pair that makes the condition TRUE, the first clause whose own condition is TRUE decides what happens to the
-//! target's row. Memory holds the keys of the source, `PAIRS` pairs at a time, and the positions of the changed rows.
+//! target's row. Memory holds the keys of the source, `PAIRS` pairs at a time, and the changed rows ([`Updates`]).
 //!
 //! Proved by `tests/python/test_merge.py`, which compares with a model.
 
@@ -20,6 +20,7 @@ use super::super::find::MatchedRows;
 use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
 use super::source::{Source, batch_of_sides};
+use super::updates::Updates;
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::transaction::row_counts::MergeCounts;
@@ -49,13 +50,10 @@ pub(crate) struct Join {
     outcome: Mutex<Outcome>,
 }
 
-/// The updated rows of a file: for each position, the index of the update and the row of the source.
-pub(crate) type Updates = HashMap<u64, (usize, u32)>;
-
 /// The result of the join.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The updated rows of each file.
+    /// The updated rows of each file, sorted once the outcome is taken.
     pub(crate) updates: HashMap<String, Updates>,
     /// Which rows of the source match a row of the target.
     pub(crate) matched: Vec<bool>,
@@ -170,7 +168,9 @@ impl Join {
 
     /// The result. Can be taken once.
     pub(crate) fn take_outcome(&self) -> Outcome {
-        std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut outcome = std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner));
+        outcome.updates.values_mut().for_each(Updates::sort);
+        outcome
     }
 
     /// Joins rows of a file, whose first column are their positions.
@@ -319,7 +319,7 @@ impl Join {
                 TargetAction::Update(update) => {
                     rows.updated.extend([position]);
                     let updates = outcome.updates.entry(joined.task.path.clone()).or_default();
-                    updates.insert(position, (update, source));
+                    updates.push(position, update, (source != NO_SOURCE_ROW).then_some(source));
                 }
             }
         }

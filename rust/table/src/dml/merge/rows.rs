@@ -13,9 +13,10 @@ use deltic_protocol::schema::{StructType, TableSchema};
 
 use super::super::update_writer::{RowUpdater, rows_of_constants};
 use super::clauses::{BoundClause, Clauses};
-use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
+use super::join::{NO_SOURCE_ROW, of_source, true_rows};
 use super::request::{MergeRequest, sides_of};
 use super::source::{Source, batch_of_sides};
+use super::updates::Updates;
 use crate::error::{Error, Result};
 use crate::write::rules::WriteRules;
 
@@ -47,13 +48,13 @@ impl RowUpdater for MergeUpdater {
         // For each row, the index of its update and of the row among those of that update.
         let mut order = Vec::with_capacity(places.len());
         for (row, (path, position)) in places.iter().enumerate() {
-            let place = self.places.get(*path).and_then(|updates| updates.get(position));
+            let place = self.places.get(*path).and_then(|updates| updates.get(*position));
             let lost = || Error::internal("no clause is known for an updated row");
             let (update, source) = place.ok_or_else(lost)?;
-            let (rows, sources) = by_update.get_mut(*update).ok_or_else(lost)?;
-            order.push((*update, rows.len()));
+            let (rows, sources) = by_update.get_mut(update).ok_or_else(lost)?;
+            order.push((update, rows.len()));
             rows.push(u32::try_from(row).unwrap_or(u32::MAX));
-            sources.push(*source);
+            sources.push(source);
         }
         let mut parts = Vec::with_capacity(self.updates.len());
         for (update, (rows, sources)) in self.updates.iter().zip(&by_update) {
