@@ -332,9 +332,11 @@ watcher.start()
 if limit == "update":
     done = table.update({"id": "id + 1"})
 elif limit == "no source row":
-    done = table.merge(none, "source.id = target.id").when_not_matched_by_source_update({"id": "target.id + 1"}).execute()
+    merge = table.merge(none, "source.id = target.id")
+    done = merge.when_not_matched_by_source_update({"id": "target.id + 1"}).execute()
 else:
-    done = table.merge(one, "target.id >= source.id").when_matched_update({"id": "target.id + 1"}).execute()
+    merge = table.merge(one, "target.id >= source.id")
+    done = merge.when_matched_update({"id": "target.id + 1"}).execute()
 watcher.join()
 print((most - before) // MiB)
 """

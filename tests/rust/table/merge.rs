@@ -1,9 +1,9 @@
-//! MERGE through [`Transaction`]: which concurrent changes it may follow.
+//! MERGE through [`Transaction`]: which concurrent changes it may follow, which rows it updates, and what its preview says.
 
 use arrow_array::RecordBatch;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, ClauseAction, MergeRequest, When};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, Preview, When};
 use deltic_table::transaction::builder::{Outcome, Transaction};
 use deltic_table::transaction::row_counts::MergeCounts;
 
@@ -135,4 +135,39 @@ fn updates_with_and_without_source_rows_find_their_rows() {
         assert_eq!(counts.unmatched_updated, count(&|x| !is_matched(x) && x % 3 == 0));
         assert_eq!(counts.unmatched_deleted, count(&|x| !is_matched(x) && x % 3 == 1));
     }
+}
+
+#[test]
+fn a_preview_says_what_rules_files_out() {
+    let table = Table::new(&[VECTORS], true);
+    for (p, first) in [("a", 0), ("a", 100), ("a", 200), ("a", 300), ("b", 0), ("b", 100)] {
+        table.write(&(first..first + 10).map(|x| (p, Some(x))).collect::<Vec<_>>());
+    }
+    let update = [(When::Matched, None, all())];
+    let preview = |on: &str, rows: &[Row], clauses| {
+        let request = MergeRequest { on: on.to_owned(), ..request(clauses) };
+        let preview = block_on(async {
+            let rows = batch(rows);
+            let mut transaction = table.begin().await;
+            let source = (rows.schema(), vec![rows]);
+            transaction.merge_preview(source, request, (&World, now)).await.unwrap()
+        });
+        let Preview { skipped_by_partition, skipped_by_statistics, skipped_by_keys, files_read, files_total, .. } =
+            preview;
+        assert_eq!(files_total, 6);
+        [skipped_by_partition, skipped_by_statistics, skipped_by_keys, files_read]
+    };
+    let (of_both, some) = ("source.x = target.x AND source.p = target.p", [("a", Some(5)), ("b", Some(105))]);
+    assert_eq!(preview("source.x = target.x", &some, &update), [0, 0, 2, 4]);
+    assert_eq!(preview(&format!("{of_both} AND target.p = 'a'"), &some, &update), [2, 0, 2, 2]);
+    assert_eq!(preview(&format!("{of_both} AND target.p = 'a' AND target.x < 150"), &some, &update), [2, 2, 0, 2]);
+    assert_eq!(preview(of_both, &some[..1], &update), [0, 0, 5, 1]);
+    assert_eq!(preview(of_both, &[], &update), [0, 0, 6, 0]);
+    // Too many keys to compare each of them: their bounds.
+    assert_eq!(preview("source.x = target.x AND target.x < 250", &even(), &update), [0, 1, 0, 5]);
+    let many: Vec<Row> = (0..300).map(|x| ("a", Some(x + 50))).collect();
+    assert_eq!(preview("source.x = target.x AND target.x < 250", &many, &update), [0, 1, 2, 3]);
+    // Every row may be changed.
+    let by_source = [(When::NotMatchedBySource, None, ClauseAction::Delete)];
+    assert_eq!(preview(&format!("{of_both} AND target.p = 'a'"), &some, &by_source), [0, 0, 0, 6]);
 }

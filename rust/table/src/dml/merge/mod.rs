@@ -54,6 +54,7 @@ use super::update_writer::UpdateWriter;
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::rewrite::Written;
+use crate::scan::plan::ScanPlan;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, Transaction};
 use crate::transaction::row_counts::MergeCounts;
@@ -117,10 +118,12 @@ impl Transaction {
             let snapshot = self.mergeable(&request).await?;
             let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
             let now_ms = clock();
+            let condition = condition_of_target(&request, &sides)?;
             let planned = Box::pin(evolved.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
             drop(evolved);
             let MergePlan { found, inserts, .. } = planned?;
             let preview = self.preview_of(&snapshot, found, now_ms).await?;
+            let preview = without_keys(preview, &snapshot, condition.as_deref()).await?;
             Ok(Preview { rows_inserted: inserts.iter().map(|of| of.len() as u64).sum(), ..preview })
         };
         let preview: Result<Preview> = Box::pin(preview).await;
@@ -372,6 +375,32 @@ fn key_bounds(join: &Join) -> Result<Vec<Bounds>> {
     Ok(bounds)
 }
 
+/// A SQL condition for the rows of the target that can match whatever the source's keys are; none if all are read.
+fn condition_of_target(request: &MergeRequest, sides: &Sides) -> Result<Option<String>> {
+    match request.clauses.iter().any(|clause| clause.when == When::NotMatchedBySource) {
+        true => Ok(None),
+        false => Ok(all_of_conditions(&condition_of(request, sides)?.target_only)),
+    }
+}
+
+/// A preview whose files are divided by what rules them out: the condition on the target alone, or the keys of the source.
+async fn without_keys(preview: Preview, snapshot: &Snapshot, condition: Option<&str>) -> Result<Preview> {
+    let by_condition = ScanPlan::new(snapshot, Some(&[]), condition).await?.totals().await?.skipped;
+    let skipped = preview.skipped_by_partition.saturating_add(preview.skipped_by_statistics);
+    Ok(Preview {
+        skipped_by_partition: by_condition.partition,
+        skipped_by_statistics: by_condition.statistics,
+        skipped_by_keys: skipped.saturating_sub(by_condition.partition).saturating_sub(by_condition.statistics),
+        ..preview
+    })
+}
+
+/// One condition of several, in parentheses; none of none.
+fn all_of_conditions(conditions: &[String]) -> Option<String> {
+    let conditions: Vec<String> = conditions.iter().map(|condition| format!("({condition})")).collect();
+    (!conditions.is_empty()).then(|| conditions.join(" AND "))
+}
+
 /// A SQL condition for the rows of the target that can match; none if all can. `conditions`: those on the target alone.
 fn filter(
     (keys, source_rows, bounds): (&[JoinKey], u64, &[Bounds]),
@@ -383,11 +412,7 @@ fn filter(
     if source_rows == 0 {
         filters.push("FALSE".to_owned());
     }
-    let all = |filters: &[&[String]]| {
-        let filters: Vec<String> = filters.concat().iter().map(|filter| format!("({filter})")).collect();
-        (!filters.is_empty()).then(|| filters.join(" AND "))
-    };
     // Without the filters of the keys more files are read; without the conditions more rows would match.
-    let whole = all(&[&conditions, &filters]).filter(|text| predicate::parse(text).is_ok());
-    whole.or_else(|| all(&[&conditions]))
+    let whole = all_of_conditions(&[conditions.as_slice(), &filters].concat());
+    whole.filter(|text| predicate::parse(text).is_ok()).or_else(|| all_of_conditions(&conditions))
 }
