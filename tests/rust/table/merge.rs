@@ -171,3 +171,48 @@ fn a_preview_says_what_rules_files_out() {
     let by_source = [(When::NotMatchedBySource, None, ClauseAction::Delete)];
     assert_eq!(preview(&format!("{of_both} AND target.p = 'a'"), &some, &by_source), [0, 0, 0, 6]);
 }
+
+/// A string of 4 MiB.
+fn long(letter: &str) -> &'static str {
+    letter.repeat(4 << 20).leak()
+}
+
+#[test]
+fn a_large_row_may_match_many_rows() {
+    // Of the first source, all pairs and all updated rows would have 2.3 GiB: more than an array of strings can.
+    let mut source: Vec<Row> = (2..5_000).map(|x| ("s", Some(x))).collect();
+    source.push((long("z"), Some(1)));
+    let set = vec![("x".to_owned(), NewValue::Expression("source.x + 6".to_owned()))];
+    for properties in [&[][..], &[VECTORS]] {
+        let table = Table::new(properties, false);
+        table.write(&[("a", Some(1)); 600]);
+        let clauses = [(When::Matched, Some("source.p > target.p"), ClauseAction::Set(set.clone()))];
+        let counts = block_on(async {
+            let mut transaction = table.begin().await;
+            let counts = merge(&mut transaction, batch(&source), request(&clauses)).await.unwrap();
+            table.commit(transaction).await.unwrap().unwrap();
+            counts
+        });
+        assert_eq!((counts.source, counts.matched_updated), (4_999, 600));
+        assert_eq!(table.rows(&["p", "x"], None), vec!["a|7"; 600]);
+    }
+}
+
+#[test]
+fn many_rows_may_match_a_large_row() {
+    let table = Table::new(&[], false);
+    table.write(&[(long("z"), Some(1)), ("z", Some(2))]);
+    let source: Vec<Row> = (0..600).map(|x| ("y", Some(x))).collect();
+    let request = MergeRequest {
+        on: "source.p < target.p AND target.x < 2".to_owned(),
+        ..request(&[(When::Matched, None, ClauseAction::Delete)])
+    };
+    let counts = block_on(async {
+        let mut transaction = table.begin().await;
+        let counts = merge(&mut transaction, batch(&source), request).await.unwrap();
+        table.commit(transaction).await.unwrap().unwrap();
+        counts
+    });
+    assert_eq!(counts.matched_deleted, 1);
+    assert_eq!(table.rows(&["p", "x"], None), ["z|2"]);
+}

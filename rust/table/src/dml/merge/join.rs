@@ -5,6 +5,7 @@
 //!
 //! Proved by `tests/python/test_merge.py`, which compares with a model.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,17 +20,15 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use super::super::find::MatchedRows;
 use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
+use super::row_sizes::{GATHERED_ROWS, RowSizes, fitting};
 use super::source::{Source, batch_of_sides};
-use super::updates::Updates;
+use super::updates::{NO_SOURCE_ROW, Updates};
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::transaction::row_counts::MergeCounts;
 
 /// How many pairs of a target row and a source row are evaluated together.
 const PAIRS: usize = 64 * 1024;
-
-/// Stands for no row of the source.
-pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 
 /// The join of the source with the target.
 #[derive(Debug)]
@@ -66,6 +65,8 @@ pub(crate) struct Outcome {
 struct JoinedBatch<'a> {
     /// The rows as a struct.
     rows: ArrayRef,
+    /// Their sizes, computed when rows are first gathered.
+    sizes: OnceCell<RowSizes>,
     matches: Vec<bool>,
     chosen: HashMap<u32, (TargetAction, u32)>,
     task: &'a FileTask,
@@ -116,7 +117,8 @@ impl Join {
         let mut columns: Vec<usize> = names.iter().filter_map(|name| self.source.schema.index_of(name)).collect();
         columns.sort_unstable();
         columns.dedup();
-        self.all_source_rows().map(move |rows| {
+        let fitting = |rows: Vec<u32>| self.source.chunks(&rows).map(<[u32]>::to_vec).collect::<Vec<_>>();
+        self.all_source_rows().flat_map(fitting).map(move |rows| {
             let on = batch_of_sides(vec![(&self.sides.source_alias, self.source.gather(&rows, &columns)?)])?;
             let first = rows.first().map_or(0, |row| u64::from(*row));
             let context = Context { now: self.now, first_row: first };
@@ -126,8 +128,8 @@ impl Join {
 
     fn all_source_rows(&self) -> impl Iterator<Item = Vec<u32>> + use<> {
         let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
-        let (at_once, step) = (self.source.rows_at_once(), self.source.rows_at_once() as u32);
-        (0..count).step_by(at_once).map(move |first| (first..first.saturating_add(step).min(count)).collect())
+        let step = GATHERED_ROWS as u32;
+        (0..count).step_by(GATHERED_ROWS).map(move |first| (first..first.saturating_add(step).min(count)).collect())
     }
 
     /// The keys of the join.
@@ -180,7 +182,7 @@ impl Join {
         let rows: ArrayRef =
             Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
         let matches = vec![false; batch.num_rows()];
-        let mut joined = JoinedBatch { rows, matches, chosen: HashMap::new(), task, positions };
+        let mut joined = JoinedBatch { rows, sizes: OnceCell::new(), matches, chosen: HashMap::new(), task, positions };
         self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.match_pairs(&mut joined, targets, sources))?;
         if !self.clauses.unmatched_by_source.is_empty() {
             self.match_unmatched_by_source(&mut joined)?;
@@ -256,11 +258,17 @@ impl Join {
         targets: &[u32],
         sources: &[u32],
     ) -> Result<Vec<bool>> {
-        let at_once = self.source.rows_at_once();
+        let rows = joined.rows.as_struct();
+        let sizes = joined.sizes.get_or_init(|| RowSizes::of(rows.columns(), rows.len()));
+        let pairs = || targets.iter().zip(sources);
+        let size =
+            |(target, source): (&u32, &u32)| sizes.get(*target as usize).saturating_add(self.source.row_size(*source));
         let mut holds = Vec::with_capacity(targets.len());
-        for (targets, sources) in targets.chunks(at_once).zip(sources.chunks(at_once)) {
-            let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
-            let source = self.source.gather(sources, &self.source_columns)?;
+        while holds.len() < targets.len() {
+            let at_once = fitting(pairs().skip(holds.len()).map(size)).max(1);
+            let (some_targets, some_sources): (Vec<u32>, Vec<u32>) = pairs().skip(holds.len()).take(at_once).unzip();
+            let source = self.source.gather(&some_sources, &self.source_columns)?;
+            let rows = take(&joined.rows, &UInt32Array::from(some_targets), None)?;
             let on = batch_of_sides(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
             holds.extend(true_rows(condition, &on, self.now).map_err(|e| of_target(&e))?);
         }

@@ -3,11 +3,12 @@
 //! The source is the build side of a hash join: its keys are in memory; its rows are in memory or in a mapped file. Without an
 //! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show
 //! together with partition values and statistics which files can match; others are read only for rows that no row of the
-//! source matches. Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered some MiB at a
-//! time. A changed row takes at most a bit or two bytes of bitmaps, an updated one that a row of the source matches 12
-//! bytes more.
+//! source matches. Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered up to 16 MiB at a
+//! time, by their true sizes. A changed row takes at most two bytes, in a bitmap; one that is updated from a row of the
+//! source takes 12 more.
 //!
-//! Proved by `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark by `tests/interop/test_merge.py`.
+//! Proved by `tests/rust/table/merge.rs`, `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark
+//! by `tests/interop/test_merge.py`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
@@ -17,6 +18,7 @@ mod evolution;
 mod join;
 mod keys;
 mod request;
+mod row_sizes;
 mod rows;
 mod source;
 mod updates;
@@ -352,12 +354,7 @@ pub(super) fn counts(join: &Join, outcome: &Outcome, inserts: &[ClauseInserts]) 
 
 /// The writer of the rows that a merge updates.
 pub(super) fn writer(join: &Join, places: HashMap<String, Updates>) -> UpdateWriter {
-    UpdateWriter::new(Arc::new(MergeUpdater {
-        sides: join.sides.clone(),
-        source: Arc::clone(&join.source),
-        updates: join.clauses.updates.clone(),
-        places,
-    }))
+    UpdateWriter::new(Arc::new(MergeUpdater::new(join, places)))
 }
 
 pub(super) fn is_nothing(counts: &MergeCounts) -> bool {

@@ -5,7 +5,8 @@
 
 use deltic_protocol::deletion_vector::DeletionVector;
 
-use super::join::NO_SOURCE_ROW;
+/// Stands for no row of the source.
+pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 
 /// The upper and the lower half of the position of an updated row, and the row of the source.
 type UpdatedRow = [u32; 3];
@@ -49,6 +50,11 @@ impl Updates {
             of_update.with_source.sort_unstable();
             of_update.with_source.shrink_to_fit();
         }
+    }
+
+    /// For each update, the rows of the source of the rows that it changes, in their order.
+    pub(super) fn source_rows(&self) -> impl Iterator<Item = impl Iterator<Item = u32> + Clone> {
+        self.of_updates.iter().map(|of_update| of_update.with_source.iter().map(|[_, _, source]| *source))
     }
 
     /// The index of a row's update, and the row of the source ([`NO_SOURCE_ROW`] if there is none).
