@@ -87,8 +87,11 @@ class Preview:
     """What a change of rows would do to the latest version; nothing was written.
 
     `version`: the one that was read. `files_total`: its live files. Of these, `skipped_by_partition` and
-    `skipped_by_statistics` cannot have a matching row, by the log; `files_read` were read to find the rows (only the
-    columns of the condition). `files_removed` would be removed as a whole, without being read if the log proves that
+    `skipped_by_statistics` cannot have a matching row, by the log and the condition on the table alone, and
+    `skipped_by_keys` cannot by the keys of a merge's source (all keys, or their bounds); each file counts for the first
+    of these that rules it out. `files_read` were read to find the rows (only the columns of the condition); of some of
+    them perhaps only the footer, since row groups that their statistics or bloom filters rule out are not read, nor
+    counted here. `files_removed` would be removed as a whole, without being read if the log proves that
     every row matches; `files_marked` would get a deletion vector; `files_rewritten` would be rewritten. `rows`: how
     many match; None if files that were not read do not say how many rows they have. `rows_inserted`: how many a merge
     would insert. `rows_copied`: how many other rows would be copied. `bytes_read`: bytes of data files that were read,
@@ -100,6 +103,7 @@ class Preview:
     files_total: int
     skipped_by_partition: int
     skipped_by_statistics: int
+    skipped_by_keys: int
     files_read: int
     files_removed: int
     files_marked: int

@@ -431,12 +431,14 @@ def test_only_files_that_can_match_are_read(uri: str) -> None:
     source = pa.table({"k": [12, 15]})
     upsert = table.merge(source, "source.k = target.k").when_matched_update({"v": "1"})
     preview = upsert.when_not_matched_insert({"k": "source.k"}).preview()
-    assert (preview.files_total, preview.skipped_by_statistics, preview.files_read, preview.rows) == (5, 4, 1, 2)
+    assert (preview.files_total, preview.skipped_by_keys, preview.files_read, preview.rows) == (5, 4, 1, 2)
     many = pa.table({"k": range(21, 1021)})
     assert table.merge(many, "source.k = target.k").when_matched_delete().preview().files_read == 3
     narrowed = table.merge(many, "source.k = target.k AND target.k < 28").when_matched_delete().preview()
     assert (narrowed.files_read, narrowed.rows) == (1, 7)
-    assert table.merge(source.slice(0, 0), "source.k = target.k").when_matched_delete().preview().files_read == 0
+    assert (narrowed.skipped_by_partition, narrowed.skipped_by_statistics, narrowed.skipped_by_keys) == (0, 2, 2)
+    nothing = table.merge(source.slice(0, 0), "source.k = target.k").when_matched_delete().preview()
+    assert (nothing.files_read, nothing.skipped_by_keys) == (0, 5)
     every = table.merge(source, "source.k = target.k").when_not_matched_by_source_delete("target.k > 44").preview()
     assert (every.files_read, every.rows) == (5, 5)
     assert table.snapshot().version == 4
@@ -463,7 +465,7 @@ def test_numbers_of_two_types_are_joined_by_their_keys(uri: str, kind: pa.DataTy
     preview = merge.preview()
     assert preview.rows == 2
     if pa.types.is_decimal(kind):
-        assert (preview.files_read, preview.skipped_by_statistics) == (1, 4)
+        assert (preview.files_read, preview.skipped_by_keys) == (1, 4)
     merge.execute()
     changed = table.scan(filter="v > 0").to_arrow().sort_by("v").to_pylist()
     assert [(int(row["k"]), row["v"]) for row in changed] == [(120, 1), (150, 2)]

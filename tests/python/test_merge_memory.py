@@ -272,7 +272,7 @@ def test_limits_are_checked(uri: str, limit: str | None) -> None:
 
 
 # Each measurement runs in its own process, since the peak is that of the process. Cached pages of files do not count.
-PEAK = """
+WATCH = """
 import sys, threading, time
 import pyarrow as pa
 import deltic
@@ -289,7 +289,11 @@ def watch():
     while not done:
         most = max(most, anonymous())
         time.sleep(0.002)
+"""
 
+PEAK = (
+    WATCH
+    + """
 KIND = pa.dictionary(pa.int32(), pa.string())
 SCHEMA = pa.schema([("id", pa.int64()), ("kind", KIND), ("s", pa.list_(pa.string_view()))])
 
@@ -311,6 +315,32 @@ done = True
 watcher.join()
 print((most - before) // MiB)
 """
+)
+
+# Four million rows are updated: by an UPDATE, by a MERGE without source rows, or by one in which a single row of the
+# source matches all.
+MANY_TARGET_ROWS = (
+    WATCH
+    + """
+table = deltic.Table(uri)
+deltic.write(uri, pa.table({"id": pa.array(range(4_000_000), pa.int64())}))
+none, one = (pa.table({"id": pa.array(ids, pa.int64())}) for ids in ([], [0]))
+before = most = anonymous()
+done = False
+watcher = threading.Thread(target=watch)
+watcher.start()
+if limit == "update":
+    done = table.update({"id": "id + 1"})
+elif limit == "no source row":
+    merge = table.merge(none, "source.id = target.id")
+    done = merge.when_not_matched_by_source_update({"id": "target.id + 1"}).execute()
+else:
+    merge = table.merge(one, "target.id >= source.id")
+    done = merge.when_matched_update({"id": "target.id + 1"}).execute()
+watcher.join()
+print((most - before) // MiB)
+"""
+)
 
 
 @LINUX
@@ -320,6 +350,16 @@ def test_memory_is_bounded(uri: str) -> None:
     held, spilled = int(run(PEAK, f"{uri}-0", "1 GB")), int(run(PEAK, f"{uri}-1", "1 MB"))
     assert held > 300
     assert spilled < 200, f"{spilled} MiB, and {held} MiB without a limit"
+
+
+@LINUX
+@pytest.mark.slow
+def test_updated_rows_take_few_bytes(uri: str) -> None:
+    """Positions are in bitmaps, and rows of the source in 12 bytes (while rows are found, up to twice that)."""
+    ways = ("update", "no source row", "one source row")
+    update, none, one = (int(run(MANY_TARGET_ROWS, f"{uri}-{at}", way)) for at, way in enumerate(ways))
+    assert none < update + 80, f"{none} MiB, and {update} MiB for an update"
+    assert one < update + 200, f"{one} MiB, and {update} MiB for an update"
 
 
 def run(program: str, *arguments: str) -> str:

@@ -17,6 +17,7 @@ mod file_index;
 mod history;
 mod incoming;
 mod interrupted;
+mod merge;
 mod moved_rows;
 mod nested;
 mod optimize;

@@ -217,9 +217,7 @@ impl PreparedCommit {
         };
         let mut sizes = self.pending.actions.take_sizes();
         for marked in self.pending.marked.iter() {
-            let [remove, add] = marked.actions(0)?;
-            sizes.push(&remove);
-            sizes.push(&add);
+            marked.actions(0)?.iter().for_each(|action| sizes.push(action));
         }
         Ok(Committed {
             version,

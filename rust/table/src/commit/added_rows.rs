@@ -7,14 +7,13 @@
 
 use std::sync::Arc;
 
-use deltic_protocol::action::Add;
 use deltic_protocol::commit::AddedRows;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::Result;
 use crate::parallel::{spawn_async, worker_count};
 use crate::scan::read::{ReadOptions, Reader};
-use crate::scan::task::{ReadSpec, task_of};
+use crate::scan::task::{FileTask, ReadSpec, task_of};
 use deltic_store::Storage;
 
 /// The path of a file with a row that makes one of the predicates TRUE; `None` if there is none.
@@ -33,11 +32,12 @@ pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> R
     };
     let reader = |predicate| Reader::with_predicate(storage.clone(), spec.clone(), Some(Arc::new(predicate)));
     let readers = added.predicates.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
-    let mut searches = Vec::with_capacity(added.files.len() * readers.len());
-    for file in &added.files {
-        searches.extend(readers.iter().map(|reader| spawn_async(has_match(reader.clone(), file.clone()))));
-    }
-    let mut searched = stream::iter(searches).buffer_unordered(worker_count());
+    let tasks: Vec<FileTask> = added.files.iter().map(task_of).collect();
+    let of_file = move |task: FileTask| readers.clone().into_iter().map(move |reader| (reader, task.clone()));
+    // Started one after the other: there may be many.
+    let searches = stream::iter(tasks.into_iter().flat_map(of_file))
+        .map(|(reader, task): (Reader, FileTask)| spawn_async(has_match(reader, task)));
+    let mut searched = searches.buffer_unordered(worker_count());
     while let Some(found) = searched.try_next().await? {
         if found.is_some() {
             return Ok(found);
@@ -47,12 +47,13 @@ pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> R
 }
 
 /// The path of the file if it has a row that makes the predicate of the reader TRUE.
-async fn has_match(reader: Reader, file: Add) -> Result<Option<String>> {
+async fn has_match(reader: Reader, task: FileTask) -> Result<Option<String>> {
+    let path = task.path.clone();
     let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
-    let mut batches = std::pin::pin!(reader.read(vec![task_of(&file)], options));
+    let mut batches = std::pin::pin!(reader.read(vec![task], options));
     while let Some(batch) = batches.next().await {
         if batch?.num_rows() > 0 {
-            return Ok(Some(file.path));
+            return Ok(Some(path));
         }
     }
     Ok(None)

@@ -227,9 +227,6 @@ pub(super) async fn candidates(
     };
     let mut candidates = Vec::new();
     for (adds, fully_matching) in plan.adds_with_full_matches().await? {
-        for row in fully_matching.set_indices() {
-            found.read.insert(adds.path().value(row));
-        }
         classify(tx, (&adds, &fully_matching), (action, now_ms), (&mut found, &mut candidates))?;
     }
     classify_own(tx, &plan, action, (&mut found, &mut candidates))?;
@@ -280,6 +277,7 @@ fn classify(
             let live_rows = physical_rows
                 .zip(u64::try_from(deleted).ok())
                 .and_then(|(physical, deleted)| physical.checked_sub(deleted));
+            found.read.insert(adds.path().value(row));
             found.removed_files.push(adds.sized_add(row)?, live_rows, now_ms)?;
         } else {
             candidates.push(Candidate {

@@ -21,6 +21,8 @@ pub struct Preview {
     pub skipped_by_partition: u64,
     /// Other files that cannot, by their statistics.
     pub skipped_by_statistics: u64,
+    /// Other files that cannot, by the keys of a merge's source together with partition values or statistics.
+    pub skipped_by_keys: u64,
     /// Files that were read to find the rows.
     pub files_read: u64,
     /// Files that would be removed with all their rows.
@@ -74,6 +76,7 @@ impl Transaction {
             files_total: totals.files,
             skipped_by_partition: totals.skipped.partition,
             skipped_by_statistics: totals.skipped.statistics,
+            skipped_by_keys: 0,
             files_read: candidates,
             files_removed: chosen.removed_files.removes.num_removed() as u64,
             files_marked: chosen.marked.len() as u64,

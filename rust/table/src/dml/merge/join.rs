@@ -1,10 +1,11 @@
 //! The join of a merge: compares rows of the target's files, batch by batch, with the rows of the source.
 //!
 //! For each pair that makes the condition TRUE, the first clause whose own condition is TRUE decides what happens to the
-//! target's row. Memory holds the keys of the source, `PAIRS` pairs at a time, and the positions of the changed rows.
+//! target's row. Memory holds the keys of the source, `PAIRS` pairs at a time, and the changed rows ([`Updates`]).
 //!
 //! Proved by `tests/python/test_merge.py`, which compares with a model.
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,16 +20,15 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use super::super::find::MatchedRows;
 use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
+use super::row_sizes::{GATHERED_ROWS, RowSizes, fitting};
 use super::source::{Source, batch_of_sides};
+use super::updates::{NO_SOURCE_ROW, Updates};
 use crate::error::{Error, Result};
 use crate::scan::task::FileTask;
 use crate::transaction::row_counts::MergeCounts;
 
 /// How many pairs of a target row and a source row are evaluated together.
 const PAIRS: usize = 64 * 1024;
-
-/// Stands for no row of the source.
-pub(super) const NO_SOURCE_ROW: u32 = u32::MAX;
 
 /// The join of the source with the target.
 #[derive(Debug)]
@@ -49,13 +49,10 @@ pub(crate) struct Join {
     outcome: Mutex<Outcome>,
 }
 
-/// The updated rows of a file: for each position, the index of the update and the row of the source.
-pub(crate) type Updates = HashMap<u64, (usize, u32)>;
-
 /// The result of the join.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
-    /// The updated rows of each file.
+    /// The updated rows of each file, sorted once the outcome is taken.
     pub(crate) updates: HashMap<String, Updates>,
     /// Which rows of the source match a row of the target.
     pub(crate) matched: Vec<bool>,
@@ -68,6 +65,8 @@ pub(crate) struct Outcome {
 struct JoinedBatch<'a> {
     /// The rows as a struct.
     rows: ArrayRef,
+    /// Their sizes, computed when rows are first gathered.
+    sizes: OnceCell<RowSizes>,
     matches: Vec<bool>,
     chosen: HashMap<u32, (TargetAction, u32)>,
     task: &'a FileTask,
@@ -118,7 +117,8 @@ impl Join {
         let mut columns: Vec<usize> = names.iter().filter_map(|name| self.source.schema.index_of(name)).collect();
         columns.sort_unstable();
         columns.dedup();
-        self.all_source_rows().map(move |rows| {
+        let fitting = |rows: Vec<u32>| self.source.chunks(&rows).map(<[u32]>::to_vec).collect::<Vec<_>>();
+        self.all_source_rows().flat_map(fitting).map(move |rows| {
             let on = batch_of_sides(vec![(&self.sides.source_alias, self.source.gather(&rows, &columns)?)])?;
             let first = rows.first().map_or(0, |row| u64::from(*row));
             let context = Context { now: self.now, first_row: first };
@@ -128,8 +128,8 @@ impl Join {
 
     fn all_source_rows(&self) -> impl Iterator<Item = Vec<u32>> + use<> {
         let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
-        let (at_once, step) = (self.source.rows_at_once(), self.source.rows_at_once() as u32);
-        (0..count).step_by(at_once).map(move |first| (first..first.saturating_add(step).min(count)).collect())
+        let step = GATHERED_ROWS as u32;
+        (0..count).step_by(GATHERED_ROWS).map(move |first| (first..first.saturating_add(step).min(count)).collect())
     }
 
     /// The keys of the join.
@@ -170,7 +170,9 @@ impl Join {
 
     /// The result. Can be taken once.
     pub(crate) fn take_outcome(&self) -> Outcome {
-        std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut outcome = std::mem::take(&mut *self.outcome.lock().unwrap_or_else(PoisonError::into_inner));
+        outcome.updates.values_mut().for_each(Updates::sort);
+        outcome
     }
 
     /// Joins rows of a file, whose first column are their positions.
@@ -180,7 +182,7 @@ impl Join {
         let rows: ArrayRef =
             Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
         let matches = vec![false; batch.num_rows()];
-        let mut joined = JoinedBatch { rows, matches, chosen: HashMap::new(), task, positions };
+        let mut joined = JoinedBatch { rows, sizes: OnceCell::new(), matches, chosen: HashMap::new(), task, positions };
         self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.match_pairs(&mut joined, targets, sources))?;
         if !self.clauses.unmatched_by_source.is_empty() {
             self.match_unmatched_by_source(&mut joined)?;
@@ -256,11 +258,17 @@ impl Join {
         targets: &[u32],
         sources: &[u32],
     ) -> Result<Vec<bool>> {
-        let at_once = self.source.rows_at_once();
+        let rows = joined.rows.as_struct();
+        let sizes = joined.sizes.get_or_init(|| RowSizes::of(rows.columns(), rows.len()));
+        let pairs = || targets.iter().zip(sources);
+        let size =
+            |(target, source): (&u32, &u32)| sizes.get(*target as usize).saturating_add(self.source.row_size(*source));
         let mut holds = Vec::with_capacity(targets.len());
-        for (targets, sources) in targets.chunks(at_once).zip(sources.chunks(at_once)) {
-            let rows = take(&joined.rows, &UInt32Array::from(targets.to_vec()), None)?;
-            let source = self.source.gather(sources, &self.source_columns)?;
+        while holds.len() < targets.len() {
+            let at_once = fitting(pairs().skip(holds.len()).map(size)).max(1);
+            let (some_targets, some_sources): (Vec<u32>, Vec<u32>) = pairs().skip(holds.len()).take(at_once).unzip();
+            let source = self.source.gather(&some_sources, &self.source_columns)?;
+            let rows = take(&joined.rows, &UInt32Array::from(some_targets), None)?;
             let on = batch_of_sides(vec![(&self.sides.target_alias, rows), (&self.sides.source_alias, source)])?;
             holds.extend(true_rows(condition, &on, self.now).map_err(|e| of_target(&e))?);
         }
@@ -319,7 +327,7 @@ impl Join {
                 TargetAction::Update(update) => {
                     rows.updated.extend([position]);
                     let updates = outcome.updates.entry(joined.task.path.clone()).or_default();
-                    updates.insert(position, (update, source));
+                    updates.push(position, update, (source != NO_SOURCE_ROW).then_some(source));
                 }
             }
         }

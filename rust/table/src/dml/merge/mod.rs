@@ -3,10 +3,12 @@
 //! The source is the build side of a hash join: its keys are in memory; its rows are in memory or in a mapped file. Without an
 //! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show
 //! together with partition values and statistics which files can match; others are read only for rows that no row of the
-//! source matches. Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered some MiB at a
-//! time.
+//! source matches. Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered up to 16 MiB at a
+//! time, by their true sizes. A changed row takes at most two bytes, in a bitmap; one that is updated from a row of the
+//! source takes 12 more.
 //!
-//! Proved by `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark by `tests/interop/test_merge.py`.
+//! Proved by `tests/rust/table/merge.rs`, `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark
+//! by `tests/interop/test_merge.py`.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
@@ -16,8 +18,10 @@ mod evolution;
 mod join;
 mod keys;
 mod request;
+mod row_sizes;
 mod rows;
 mod source;
+mod updates;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -36,7 +40,7 @@ pub use self::clauses::{Clause, ClauseAction, When};
 use self::divided::summed;
 pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
 pub(super) use self::evolution::EvolvedTransaction;
-pub(super) use self::join::{Join, Outcome, Updates, of_source_row};
+pub(super) use self::join::{Join, Outcome, of_source_row};
 pub use self::request::MergeRequest;
 use self::request::condition_of;
 pub(super) use self::request::sides_of;
@@ -44,6 +48,7 @@ pub(super) use self::rows::Inserter;
 use self::rows::{ClauseInserts, MergeUpdater, inserted, schemas_of};
 use self::source::Source;
 pub use self::source::SourceConformer;
+use self::updates::Updates;
 use super::file_changes::choose;
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
 use super::preview::Preview;
@@ -51,6 +56,7 @@ use super::update_writer::UpdateWriter;
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::rewrite::Written;
+use crate::scan::plan::ScanPlan;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, Transaction};
 use crate::transaction::row_counts::MergeCounts;
@@ -114,10 +120,12 @@ impl Transaction {
             let snapshot = self.mergeable(&request).await?;
             let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
             let now_ms = clock();
+            let condition = condition_of_target(&request, &sides)?;
             let planned = Box::pin(evolved.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
             drop(evolved);
             let MergePlan { found, inserts, .. } = planned?;
             let preview = self.preview_of(&snapshot, found, now_ms).await?;
+            let preview = without_keys(preview, &snapshot, condition.as_deref()).await?;
             Ok(Preview { rows_inserted: inserts.iter().map(|of| of.len() as u64).sum(), ..preview })
         };
         let preview: Result<Preview> = Box::pin(preview).await;
@@ -346,12 +354,7 @@ pub(super) fn counts(join: &Join, outcome: &Outcome, inserts: &[ClauseInserts]) 
 
 /// The writer of the rows that a merge updates.
 pub(super) fn writer(join: &Join, places: HashMap<String, Updates>) -> UpdateWriter {
-    UpdateWriter::new(Arc::new(MergeUpdater {
-        sides: join.sides.clone(),
-        source: Arc::clone(&join.source),
-        updates: join.clauses.updates.clone(),
-        places,
-    }))
+    UpdateWriter::new(Arc::new(MergeUpdater::new(join, places)))
 }
 
 pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
@@ -369,6 +372,32 @@ fn key_bounds(join: &Join) -> Result<Vec<Bounds>> {
     Ok(bounds)
 }
 
+/// A SQL condition for the rows of the target that can match whatever the source's keys are; none if all are read.
+fn condition_of_target(request: &MergeRequest, sides: &Sides) -> Result<Option<String>> {
+    match request.clauses.iter().any(|clause| clause.when == When::NotMatchedBySource) {
+        true => Ok(None),
+        false => Ok(all_of_conditions(&condition_of(request, sides)?.target_only)),
+    }
+}
+
+/// A preview whose files are divided by what rules them out: the condition on the target alone, or the keys of the source.
+async fn without_keys(preview: Preview, snapshot: &Snapshot, condition: Option<&str>) -> Result<Preview> {
+    let by_condition = ScanPlan::new(snapshot, Some(&[]), condition).await?.totals().await?.skipped;
+    let skipped = preview.skipped_by_partition.saturating_add(preview.skipped_by_statistics);
+    Ok(Preview {
+        skipped_by_partition: by_condition.partition,
+        skipped_by_statistics: by_condition.statistics,
+        skipped_by_keys: skipped.saturating_sub(by_condition.partition).saturating_sub(by_condition.statistics),
+        ..preview
+    })
+}
+
+/// One condition of several, in parentheses; none of none.
+fn all_of_conditions(conditions: &[String]) -> Option<String> {
+    let conditions: Vec<String> = conditions.iter().map(|condition| format!("({condition})")).collect();
+    (!conditions.is_empty()).then(|| conditions.join(" AND "))
+}
+
 /// A SQL condition for the rows of the target that can match; none if all can. `conditions`: those on the target alone.
 fn filter(
     (keys, source_rows, bounds): (&[JoinKey], u64, &[Bounds]),
@@ -380,11 +409,7 @@ fn filter(
     if source_rows == 0 {
         filters.push("FALSE".to_owned());
     }
-    let all = |filters: &[&[String]]| {
-        let filters: Vec<String> = filters.concat().iter().map(|filter| format!("({filter})")).collect();
-        (!filters.is_empty()).then(|| filters.join(" AND "))
-    };
     // Without the filters of the keys more files are read; without the conditions more rows would match.
-    let whole = all(&[&conditions, &filters]).filter(|text| predicate::parse(text).is_ok());
-    whole.or_else(|| all(&[&conditions]))
+    let whole = all_of_conditions(&[conditions.as_slice(), &filters].concat());
+    whole.filter(|text| predicate::parse(text).is_ok()).or_else(|| all_of_conditions(&conditions))
 }

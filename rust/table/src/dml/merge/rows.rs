@@ -13,9 +13,11 @@ use deltic_protocol::schema::{StructType, TableSchema};
 
 use super::super::update_writer::{RowUpdater, rows_of_constants};
 use super::clauses::{BoundClause, Clauses};
-use super::join::{NO_SOURCE_ROW, Updates, of_source, true_rows};
+use super::join::{Join, of_source, true_rows};
 use super::request::{MergeRequest, sides_of};
+use super::row_sizes::{GATHERED_BYTES, GATHERED_ROWS, fitting_everywhere};
 use super::source::{Source, batch_of_sides};
+use super::updates::{NO_SOURCE_ROW, Updates};
 use crate::error::{Error, Result};
 use crate::write::rules::WriteRules;
 
@@ -27,6 +29,8 @@ pub(super) struct MergeUpdater {
     pub(super) updates: Vec<RowUpdate>,
     /// For each file, the updated rows, each with its update and its row of the source.
     pub(super) places: HashMap<String, Updates>,
+    /// How many rows are updated at a time.
+    pub(super) rows_at_once: usize,
 }
 
 impl RowUpdater for MergeUpdater {
@@ -38,8 +42,7 @@ impl RowUpdater for MergeUpdater {
     }
 
     fn rows_at_once(&self) -> usize {
-        let constants = self.updates.iter().map(RowUpdate::constant_bytes).max().unwrap_or_default();
-        self.source.rows_at_once().min(rows_of_constants(constants))
+        self.rows_at_once
     }
 
     fn update(&self, old: &RecordBatch, places: &[(&str, u64)]) -> Result<RecordBatch> {
@@ -47,13 +50,13 @@ impl RowUpdater for MergeUpdater {
         // For each row, the index of its update and of the row among those of that update.
         let mut order = Vec::with_capacity(places.len());
         for (row, (path, position)) in places.iter().enumerate() {
-            let place = self.places.get(*path).and_then(|updates| updates.get(position));
+            let place = self.places.get(*path).and_then(|updates| updates.get(*position));
             let lost = || Error::internal("no clause is known for an updated row");
             let (update, source) = place.ok_or_else(lost)?;
-            let (rows, sources) = by_update.get_mut(*update).ok_or_else(lost)?;
-            order.push((*update, rows.len()));
+            let (rows, sources) = by_update.get_mut(update).ok_or_else(lost)?;
+            order.push((update, rows.len()));
             rows.push(u32::try_from(row).unwrap_or(u32::MAX));
-            sources.push(*source);
+            sources.push(source);
         }
         let mut parts = Vec::with_capacity(self.updates.len());
         for (update, (rows, sources)) in self.updates.iter().zip(&by_update) {
@@ -71,6 +74,21 @@ impl RowUpdater for MergeUpdater {
 }
 
 impl MergeUpdater {
+    /// `places`: for each file, the updated rows.
+    pub(super) fn new(join: &Join, places: HashMap<String, Updates>) -> Self {
+        let (sides, source) = (join.sides.clone(), Arc::clone(&join.source));
+        let updates = join.clauses.updates.clone();
+        let constants = updates.iter().map(RowUpdate::constant_bytes).max().unwrap_or_default();
+        let mut rows_at_once = GATHERED_ROWS.min(rows_of_constants(constants));
+        if source.largest_row().saturating_mul(rows_at_once) > GATHERED_BYTES {
+            // A file's rows are updated in their order, so that those of an update follow each other.
+            for sources in places.values().flat_map(Updates::source_rows) {
+                rows_at_once = fitting_everywhere(sources.map(|row| source.row_size(row)), rows_at_once);
+            }
+        }
+        Self { sides, source, updates, places, rows_at_once }
+    }
+
     /// Computes the rows of one update.
     fn part(
         &self,
@@ -128,7 +146,7 @@ pub(super) fn inserted(
             None => std::mem::take(&mut remaining),
             Some(condition) => {
                 let (mut rows, mut rest) = (Vec::new(), Vec::new());
-                for some in remaining.chunks(source.rows_at_once()) {
+                for some in source.chunks(&remaining) {
                     let on = batch_of_sides(vec![(&sides.source_alias, source.gather(some, &all)?)])?;
                     let holds = true_rows(condition, &on, now).map_err(|e| of_source(&e))?;
                     for (row, holds) in some.iter().zip(holds) {
@@ -160,8 +178,9 @@ impl ClauseInserts {
     /// The rows, batch by batch.
     pub(super) fn batches(self, sides: Sides, source: Arc<Source>) -> impl Iterator<Item = Result<RecordBatch>> {
         let all: Vec<usize> = (0..source.schema.fields.len()).collect();
-        let at_once = source.rows_at_once().min(rows_of_constants(self.insert.constant_bytes()));
-        let chunks: Vec<Vec<u32>> = self.rows.chunks(at_once).map(<[u32]>::to_vec).collect();
+        let at_once = rows_of_constants(self.insert.constant_bytes());
+        let fitting = source.chunks(&self.rows).flat_map(|rows| rows.chunks(at_once));
+        let chunks: Vec<Vec<u32>> = fitting.map(<[u32]>::to_vec).collect();
         chunks.into_iter().map(move |rows| {
             let on = batch_of_sides(vec![(&sides.source_alias, source.gather(&rows, &all)?)])?;
             let number = |row: usize| rows.get(row).map_or(0, |row| u64::from(*row));

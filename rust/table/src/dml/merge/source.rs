@@ -14,16 +14,11 @@ use deltic_protocol::schema::arrow::{
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
+use super::row_sizes::{RowSizes, fitting};
 use crate::error::{Error, Result};
 use crate::write::conform::Conformer;
-use crate::write::pieces::{memory, pieces};
+use crate::write::pieces::pieces;
 use crate::write::writer::{DEFAULT_MEMORY, check_memory_limit};
-
-/// Bytes of the source's rows that are gathered at a time, about.
-const GATHERED_BYTES: usize = 16 * 1024 * 1024;
-
-/// Rows that are gathered at a time, at most.
-const GATHERED_ROWS: usize = 64 * 1024;
 
 /// Converts the rows of a source to a table's types, batch by batch, so that they can be stored before they are merged.
 #[derive(Debug)]
@@ -115,8 +110,8 @@ pub(super) struct Source {
     batches: Vec<Vec<ArrayRef>>,
     /// The number of the first row of each batch, and at the end the number of all rows.
     starts: Vec<u32>,
-    /// Average bytes of a row, in the batch with the largest rows.
-    row_bytes: usize,
+    /// The sizes of the rows of each batch.
+    sizes: Vec<RowSizes>,
 }
 
 impl Source {
@@ -124,10 +119,10 @@ impl Source {
     /// `Invalid` for columns and values that no table has, and for more rows than are merged at once.
     pub(super) fn new(rows: &SchemaRef, batches: &[RecordBatch]) -> Result<Self> {
         let mut conformer = SourceConformer::new(rows, None)?;
-        let (mut columns, mut starts, mut row_bytes) = (Vec::with_capacity(batches.len()), vec![0], 0);
+        let (mut columns, mut starts, mut sizes) = (Vec::with_capacity(batches.len()), vec![0], Vec::new());
         for batch in batches.iter().filter(|batch| batch.num_rows() > 0) {
             for piece in conformer.conform(batch)? {
-                row_bytes = memory(&piece).div_ceil(piece.num_rows().max(1)).max(row_bytes);
+                sizes.push(RowSizes::of(piece.columns(), piece.num_rows()));
                 let next = starts.last().map_or(0, |start: &u32| u64::from(*start)) + piece.num_rows() as u64;
                 let next = u32::try_from(next).ok().filter(|next| *next < u32::MAX);
                 starts.push(next.ok_or_else(|| {
@@ -139,12 +134,39 @@ impl Source {
         let schema = conformer.columns;
         let arrow = |field: &StructField| Field::new(&field.name, to_arrow_type(&field.data_type), true);
         let fields: Fields = schema.fields.iter().map(arrow).collect();
-        Ok(Self { schema, fields, batches: columns, starts, row_bytes })
+        Ok(Self { schema, fields, batches: columns, starts, sizes })
     }
 
-    /// How many rows are gathered at a time, so that they take a few MiB at most.
-    pub(super) fn rows_at_once(&self) -> usize {
-        (GATHERED_BYTES / self.row_bytes.max(1)).clamp(1, GATHERED_ROWS)
+    /// The size of the largest row.
+    pub(super) fn largest_row(&self) -> usize {
+        self.sizes.iter().map(RowSizes::largest).max().unwrap_or_default()
+    }
+
+    /// The size of a row, or of a larger one.
+    pub(super) fn row_size(&self, row: u32) -> usize {
+        let (batch, at) = self.place(row);
+        self.sizes.get(batch).map_or(0, |sizes| sizes.get(at))
+    }
+
+    /// How many of the first of some rows are gathered together: at least one, if there is any.
+    pub(super) fn fitting(&self, rows: &[u32]) -> usize {
+        fitting(rows.iter().map(|row| self.row_size(*row)))
+    }
+
+    /// Some rows, as many at a time as are gathered together.
+    pub(super) fn chunks<'a>(&'a self, mut rows: &'a [u32]) -> impl Iterator<Item = &'a [u32]> {
+        std::iter::from_fn(move || {
+            let (some, rest) = rows.split_at_checked(self.fitting(rows)).filter(|(some, _)| !some.is_empty())?;
+            rows = rest;
+            Some(some)
+        })
+    }
+
+    /// The batch of a row, and its position there.
+    fn place(&self, row: u32) -> (usize, usize) {
+        let batch = self.starts.partition_point(|start| *start <= row).saturating_sub(1);
+        let start = self.starts.get(batch).copied().unwrap_or_default();
+        (batch, row.saturating_sub(start) as usize)
     }
 
     /// How many rows there are.
@@ -154,12 +176,7 @@ impl Source {
 
     /// Some rows, with the columns at some positions, as a struct.
     pub(super) fn gather(&self, rows: &[u32], columns: &[usize]) -> Result<ArrayRef> {
-        let mut places = Vec::with_capacity(rows.len());
-        for row in rows {
-            let batch = self.starts.partition_point(|start| start <= row).saturating_sub(1);
-            let start = self.starts.get(batch).copied().unwrap_or_default();
-            places.push((batch, row.saturating_sub(start) as usize));
-        }
+        let places: Vec<(usize, usize)> = rows.iter().map(|row| self.place(*row)).collect();
         let (mut fields, mut gathered) = (Vec::with_capacity(columns.len()), Vec::with_capacity(columns.len()));
         for at in columns {
             let parts: Vec<&dyn Array> =

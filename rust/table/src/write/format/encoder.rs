@@ -31,6 +31,10 @@ const MAX_GROUP_BYTES: usize = 128 * 1024 * 1024;
 /// Bytes of rows that are worth another thread.
 const WORTH_A_THREAD: usize = 512 * 1024;
 
+/// The most bytes of rows, and the most values, that are encoded at a time: each value takes some bytes besides.
+const MAX_BYTES_AT_ONCE: usize = 16 * 1024 * 1024;
+const MAX_VALUES_AT_ONCE: usize = 2 * 1024 * 1024;
+
 /// Bytes of sorted rows that are gathered at a time.
 const SORTED_AT_ONCE: usize = 4 * 1024 * 1024;
 
@@ -91,16 +95,20 @@ impl Encoder {
         // Shredded rows take much memory.
         let shredded_at_once = self.layout.shredding.as_ref().map(|shredding| shredding.rows_at_once);
         let rows_at_once = shredded_at_once.unwrap_or(usize::MAX);
-        let mut of_group = Vec::with_capacity(batches.len());
+        let (mut of_group, mut bytes, mut values) = (Vec::with_capacity(batches.len()), 0, 0);
         for batch in batches {
             let mut rest = batch.clone();
             while rest.num_rows() > 0 {
                 let now = rest.slice(0, rest.num_rows().min(self.most_rows - self.rows).min(rows_at_once));
                 rest = rest.slice(now.num_rows(), rest.num_rows() - now.num_rows());
                 self.rows += now.num_rows();
+                bytes += memory(&now);
+                values += now.num_rows().saturating_mul(self.layout.parquet.num_columns());
                 of_group.push(now);
-                if self.rows >= self.most_rows || shredded_at_once.is_some() {
+                let is_much = bytes >= MAX_BYTES_AT_ONCE || values >= MAX_VALUES_AT_ONCE;
+                if self.rows >= self.most_rows || is_much || shredded_at_once.is_some() {
                     self.encode(&std::mem::take(&mut of_group), threads)?;
+                    (bytes, values) = (0, 0);
                 }
             }
         }

@@ -30,8 +30,13 @@ impl DataWriter {
     /// Frees memory if `coming` more bytes would exceed the limit. Ending idle partitions comes first; if that is not enough,
     /// the largest partitions leave memory until half of the limit is free.
     pub(super) async fn free_memory(&mut self, coming: usize) -> Result<()> {
+        self.memory_use.note(self.memory_in_use());
+        if self.memory_in_use().saturating_add(coming) <= self.limits.memory {
+            return Ok(());
+        }
+        // The rows that are being encoded count until they are.
+        self.end_encoding().await?;
         let used = self.memory_in_use();
-        self.memory_use.note(used);
         if used.saturating_add(coming) <= self.limits.memory {
             return Ok(());
         }
