@@ -33,6 +33,7 @@ from deltic.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from deltic.keyword_hints import with_keyword_hints
 from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.transaction import Commit
@@ -52,6 +53,7 @@ def commit_core(transaction: _deltic.Transaction, max_attempts: int | None = Non
         return span.record(Commit.parse(done[0]))
 
 
+@with_keyword_hints("create")
 def create(
     uri: str | os.PathLike[str] | Table,
     schema: Any,
@@ -128,6 +130,7 @@ def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@with_keyword_hints("write")
 def write(
     uri_or_table: str | os.PathLike[str] | Table,
     data: Any,

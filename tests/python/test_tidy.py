@@ -74,7 +74,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_name", "_deltic"},
-    {"errors", "filter_hints", "hints"},
+    {"errors", "filter_hints", "hints", "keyword_hints"},
     {
         "arguments",
         "charts",

@@ -17,6 +17,7 @@ from sample import adds, log_actions
 
 import deltic
 import deltic.spark
+from deltic.keyword_hints import KEYWORDS
 from deltic.spark.options import in_zone, read_arguments, write_arguments
 
 Rows = list[tuple[Any, ...]]
@@ -60,6 +61,14 @@ def test_the_arguments_are_those_of_deltic_write() -> None:
     assert ours.keys() - own == theirs.keys() - {"uri_or_table", "data"}
     for name in ours.keys() - own:
         assert (ours[name].default, ours[name].kind) == (theirs[name].default, theirs[name].kind), name
+
+
+def test_keywords_of_other_clients_get_hints(spark: SparkSession, table: str) -> None:
+    for keyword, hint in KEYWORDS["spark.write"].items():
+        with pytest.raises(TypeError, match=re.escape(f"spark.write() has no argument {keyword!r}: {hint}")):
+            deltic.spark.write(frame(spark, ("a", 5)), table, **{keyword: None})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'hadoopConf': use `storageOptions`"):
+        deltic.spark.DeltaTable.forPath(spark, table, hadoopConf={})  # type: ignore[call-arg]
 
 
 def test_every_argument_is_an_option() -> None:
