@@ -1,7 +1,6 @@
 """Hints for keyword arguments of deltalake and delta-spark: the message of a TypeError says what to use instead.
 
-Keywords that a function of deltic has must not be here, and keywords in back-ticks must be those of that function; tests
-check both.
+Keywords that a function of deltic has must not be here, and keywords in back-ticks must be its own; tests check both.
 """
 
 from __future__ import annotations

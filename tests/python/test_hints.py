@@ -1,7 +1,9 @@
 """Hints for names of deltalake and delta-spark: keyword arguments, and what follows `optimize`."""
 
+import copy
 import inspect
 import operator
+import pickle
 import pydoc
 import re
 from collections.abc import Callable
@@ -11,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import deltic
+from deltic.hints import OF_OPTIMIZE, OPTIMIZED
 from deltic.keyword_hints import KEYWORDS
 
 OF_SPARK = {"spark.write", "DeltaTable.forPath"}
@@ -66,3 +69,24 @@ def test_keywords_of_a_write_change_no_table(table: deltic.Table) -> None:
     with pytest.raises(TypeError, match="use `where`"):
         table.delete(predicate="v = 1")  # type: ignore[call-arg]
     assert sorted(table.scan().to_arrow()["v"].to_pylist()) == [1, 2]
+
+
+def test_methods_of_optimize_say_to_call_it(table: deltic.Table) -> None:
+    method: Any = table.optimize
+    for name, hint in OF_OPTIMIZE.items():
+        with pytest.raises(AttributeError, match=re.escape(f"Table.optimize.{name}() does not exist: {hint}")):
+            getattr(method, name)(["v"])
+    with pytest.raises(AttributeError):
+        _ = method.nothing_like_it
+    assert table.snapshot().version == 1
+
+
+def test_an_optimize_that_was_called_says_that_it_is_done(table: deltic.Table) -> None:
+    result: Any = table.optimize()
+    assert result.versions == [2]
+    for name, hint in OPTIMIZED.items():
+        with pytest.raises(AttributeError, match=re.escape(f"OptimizeResult has no attribute {name!r}: {hint}")):
+            getattr(result, name)("v")
+    with pytest.raises(AttributeError, match=r"OptimizeResult has no attribute 'nothing_like_it'$"):
+        _ = result.nothing_like_it
+    assert copy.copy(result) == pickle.loads(pickle.dumps(result)) == result
