@@ -112,6 +112,7 @@ PYTHON: list[set[str]] = [
     {"cli/read", "cli/change"},
     {"cli/parser"},
     {"cli"},
+    {"spark/properties"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
     {"spark/schema", "spark/native"},
     {"spark/maintenance", "spark/read", "spark/write"},

@@ -35,7 +35,7 @@ from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge
 from deltic.optimize_result import OptimizeResult
 from deltic.spark.frame_source import FrameSource
-from deltic.spark.location import shared
+from deltic.spark.location import opened, shared
 from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
 from deltic.spark.rows import on_executors
@@ -139,7 +139,7 @@ class DeltaTable:
         Raises `TableNotFoundError` if there is none.
         """
         table = shared(path, storageOptions)
-        table.snapshot()
+        opened(table)
         return cls(sparkSession, table)
 
     @classmethod

@@ -301,7 +301,8 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     }
     if !options.properties.is_empty() || options.name.is_some() || options.description.is_some() {
         return Err(Error::invalid(
-            "properties, name and description are for a new table, and there is one already; leave them out",
+            "properties, name and description are for a new table, and there is one already; leave them out, or change \
+             the table with `set_properties`, `set_name` or `set_description`",
         ));
     }
     Ok(())
