@@ -73,7 +73,7 @@ BINDING: list[set[str]] = [
     {"maintenance", "row_tasks", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_name", "_deltic"},
+    {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_ddl", "type_name", "_deltic"},
     {"errors", "filter_hints", "hints", "keyword_hints"},
     {
         "arguments",
