@@ -92,6 +92,40 @@ def test_rows_of_these_columns(uri: str) -> None:
         deltic.write(uri, pa.table({"s": [["abcd"]]}))
 
 
+@pytest.mark.parametrize(("extension", "value"), [("geoarrow.wkb", POINT), ("geoarrow.wkt", "POINT (1 2)")])
+def test_new_columns_of_geoarrow_are_refused(uri: str, extension: str, value: object) -> None:
+    metadata = {"ARROW:extension:name": extension, "ARROW:extension:metadata": '{"crs": "EPSG:3857"}'}
+    column = pa.field("g", pa.array([value]).type, metadata=metadata)
+    rows = pa.table([[value]], schema=pa.schema([column]))
+    message = f"column `g` has the Arrow extension type `{extension}`, and a new column of it would lose its reference"
+    with pytest.raises(deltic.InvalidInputError, match=message):
+        deltic.write(uri, rows)
+    with pytest.raises(deltic.InvalidInputError, match=message):
+        deltic.create(uri, rows.schema)
+    assert not deltic.Table(uri).exists()
+    deltic.write(uri, pa.table({"id": [1]}))
+    with pytest.raises(deltic.InvalidInputError, match=message):
+        deltic.write(uri, rows, schema_mode="merge")
+    with pytest.raises(deltic.InvalidInputError, match=message):
+        deltic.write(uri, rows, "overwrite", schema_mode="overwrite")
+    with pytest.raises(deltic.InvalidInputError, match=message):
+        deltic.Table(uri).add_columns(column)
+    assert deltic.Table(uri).snapshot().version == 0
+    deltic.write(uri, rows.cast(pa.schema([pa.field("g", column.type)])), schema_mode="merge")
+    deltic.write(uri, rows)
+    assert deltic.Table(uri).scan(["g"]).to_arrow()["g"].drop_null().to_pylist() == [value, value]
+
+
+def test_geometries_of_geoarrow_are_written_into_a_column_of_that_type(uri: str) -> None:
+    deltic.create(uri, pa.schema([deltic.field("g", "geometry(EPSG:3857)")]))
+    metadata = {"ARROW:extension:name": "geoarrow.wkb"}
+    column = pa.field("g", pa.binary(), metadata=metadata)
+    deltic.write(uri, pa.table([[POINT]], schema=pa.schema([column])))
+    copied = uri + "_copied"
+    deltic.write(copied, deltic.Table(uri).scan())
+    assert type_name(deltic.Table(copied).snapshot().schema.field("g")) == "geometry(EPSG:3857)"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -12,7 +12,7 @@ use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
-use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
+use deltic_protocol::schema::arrow::{check_extensions, check_geometries, from_rows_schema};
 use deltic_protocol::schema::identity::{Identity, with_watermarks};
 use deltic_protocol::schema::mapping::check_mapped;
 use deltic_protocol::schema::{StructType, json as schema_json};
@@ -109,6 +109,7 @@ impl Transaction {
                 "a new table has no rows that could be rearranged; leave data_change=False out",
             ));
         }
+        check_geometries(schema)?;
         let definition = TableDefinition {
             schema: from_rows_schema(schema)?,
             partition_by: options.partition_by.clone().unwrap_or_default(),
