@@ -267,10 +267,10 @@ fn new_columns_of_geoarrow_are_refused_unless_their_type_is_marked() {
         let inside = Field::new("s", ArrowType::Struct(Fields::from(vec![field])), true);
         assert!(check(inside).unwrap_err().contains("column `s.v` has"));
     }
-    let mut marked = extended("geoarrow.wkb", ArrowType::Binary);
-    let metadata = marked.metadata_mut();
+    let marked = extended("geoarrow.wkb", ArrowType::Binary);
+    let mut metadata = marked.metadata().clone();
     metadata.insert("delta.type".to_owned(), "geometry(EPSG:3857)".to_owned());
-    check(marked).unwrap();
+    check(marked.with_metadata(metadata)).unwrap();
     check(extended("arrow.json", ArrowType::Utf8)).unwrap();
 }
 
