@@ -8,7 +8,6 @@ back-ticks around names that have dots or commas. PROTOCOL.md: "Change Metadata"
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +17,7 @@ from deltic import _deltic
 from deltic.arguments import check_bool, check_int, check_name_or_names, check_optional_str, check_properties, check_str
 from deltic.data import refuse_geometries, refuse_names
 from deltic.errors import InvalidInputError
+from deltic.type_ddl import LENGTHS, NAMES, TypeSyntaxError, field_of_type
 
 __all__ = ["AlterMethods", "field"]
 
@@ -34,44 +34,19 @@ class _Unset:
 
 UNSET = _Unset()
 
-_TYPES: Mapping[str, pa.DataType] = {
-    "string": pa.string(),
-    "long": pa.int64(),
-    "bigint": pa.int64(),
-    "integer": pa.int32(),
-    "int": pa.int32(),
-    "short": pa.int16(),
-    "smallint": pa.int16(),
-    "byte": pa.int8(),
-    "tinyint": pa.int8(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestamp_ntz": pa.timestamp("us"),
-}
-_DECIMAL = re.compile(r"decimal\(\s*(\d{1,2})\s*,\s*(\d{1,2})\s*\)")
 
-
-def _type_of(type: pa.DataType | str, argument: str = "type") -> pa.DataType:
+def _column(name: str, type: pa.DataType | str, argument: str = "type") -> pa.Field:
+    """A nullable column, whose metadata have what Arrow's types do not."""
     if isinstance(type, pa.DataType):
-        return type
+        return pa.field(name, type)
     if not isinstance(type, str):
         kind = type.__class__.__name__
         raise InvalidInputError(f"{argument} must be a pyarrow type or the name of a type of Delta, not {kind}")
-    name = check_str(type, argument).strip().lower()
-    if name in _TYPES:
-        return _TYPES[name]
-    if digits := _DECIMAL.fullmatch(name):
-        precision, scale = int(digits[1]), int(digits[2])
-        if 1 <= precision <= 38 and scale <= precision:
-            return pa.decimal128(precision, scale)
-    raise InvalidInputError(
-        f"{argument} {type!r} is not a primitive type of Delta; write {', '.join(_TYPES)} or decimal(p,s), "
-        "or give a pyarrow type"
-    )
+    try:
+        return field_of_type(name, check_str(type, argument))
+    except TypeSyntaxError as error:
+        message = f"{argument} {type!r} is not a type of Delta: {error}"
+        raise InvalidInputError(f"{message}; write {NAMES}, or give a pyarrow type") from None
 
 
 def field(
@@ -88,7 +63,11 @@ def field(
 
     Arguments:
         name: Its name; for `add_columns` its path, such as `"address.zip"`.
-        type: A pyarrow type, or the name of a type of Delta, such as `"long"`, `"timestamp_ntz"` or `"decimal(10,2)"`.
+        type: A pyarrow type, or a type as in Delta's DDL, such as `"long"`, `"timestamp_ntz"`, `"decimal(10,2)"`,
+            `"varchar(20)"`, `"variant"`, `"geometry(EPSG:4326)"`, `"array<int>"`, `"map<string, double>"` or
+            `"struct<street: string, zip: int NOT NULL COMMENT 'five digits'>"`. What Arrow's types do not have is in
+            the metadata: variants and geometries under `delta.type`, the length of `char(n)` and `varchar(n)` under
+            `__CHAR_VARCHAR_TYPE_STRING`, as in Spark.
         nullable: Whether it may have nulls.
         comment: Its description, as information (key `comment`).
         default: SQL for the value of rows that are written without it (key `CURRENT_DEFAULT`; PROTOCOL.md: "Default
@@ -105,6 +84,8 @@ def field(
     >>> import deltic, pyarrow as pa
     >>> deltic.field("zip", "string", comment="with the country's letters").metadata
     {b'comment': b"with the country's letters"}
+    >>> deltic.field("tags", "array<varchar(3)>").type, deltic.field("event", "variant").metadata
+    (ListType(list<element: string>), {b'delta.type': b'variant'})
     >>> deltic.field("km", pa.float64(), generated="miles * 1.609344").metadata
     {b'delta.generationExpression': b'miles * 1.609344'}
     """
@@ -117,12 +98,13 @@ def field(
         metadata["delta.generationExpression"] = given
     if sum(given is not None for given in (default, generated, identity)) > 1:
         raise InvalidInputError("a column has one of default, generated and identity, not several")
-    chosen = _type_of(type)
+    column = _column(check_str(name, "name"), type)
+    metadata |= {key.decode(): value.decode() for key, value in (column.metadata or {}).items()}
     if identity is not None:
         metadata |= _identity(identity)
-        if chosen != pa.int64():
-            raise InvalidInputError(f"an identity column is a long, not {chosen}")
-    return pa.field(check_str(name, "name"), chosen, check_bool(nullable, "nullable"), metadata or None)
+        if column.type != pa.int64():
+            raise InvalidInputError(f"an identity column is a long, not {column.type}")
+    return pa.field(column.name, column.type, check_bool(nullable, "nullable"), metadata or None)
 
 
 def _sql(value: object, argument: str) -> str | None:
@@ -293,7 +275,10 @@ class AlterMethods(Generic[Done]):
         }
         if not isinstance(default, _Unset):
             change["default"] = _sql(default, "default")
-        wider = None if type is None else pa.schema([pa.field("type", _type_of(type))])
+        wider = None if type is None else pa.schema([_column("type", type)])
+        if wider is not None and LENGTHS in (wider.field(0).metadata or {}):
+            message = "the length of a char or varchar is fixed when the column is made: give another type"
+            raise InvalidInputError(f"type {type!r} cannot be set: {message}")
         return self._alter("alter_column", wider, **change)
 
     def replace_columns(self, schema: Any) -> Done:

@@ -5,9 +5,12 @@ Names that deltic has must not be here; a test checks that.
 
 from __future__ import annotations
 
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeVar
 
-__all__ = ["SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute"]
+__all__ = ["OF_OPTIMIZE", "OPTIMIZED", "SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute", "with_attribute_hints"]
+
+Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 _SNAPSHOT_ONLY = {
@@ -69,6 +72,14 @@ _CHANGES = {
     "insert": "use `deltic.write(table, data)`",
     "overwrite": "use `deltic.write(table, data, mode='overwrite')`",
     "create": "use `deltic.create`",
+    "createIfNotExists": "use `deltic.create(uri, schema, mode='ignore')`",
+    "createOrReplace": "use `deltic.create(uri, schema, mode='create_or_replace')`",
+    "replace": "use `deltic.create(uri, schema, mode='replace')`",
+    "create_write_transaction": "files that others wrote cannot be committed: use `deltic.write(table, data)`, or "
+    "`Table.transaction()` for several steps",
+    "upgradeTableProtocol": "versions follow the features: use `Table.add_feature(name)`",
+    "addFeatureSupport": "use `Table.add_feature(name)`",
+    "dropFeatureSupport": "use `Table.drop_feature(name)`",
 }
 
 _SAME_UNDER_ANOTHER_NAME = {
@@ -77,6 +88,7 @@ _SAME_UNDER_ANOTHER_NAME = {
     "file_uris": "use `Table.files(filter)`",
     "get_add_actions": "use `Table.files(filter)`",
     "partitions": "use `Table.files(filter)`, whose column `partition` has the values",
+    "deletion_vectors": "use `Table.plan(columns, filter).deletion_vectors()`",
     "load_cdf": "use `Table.changes(start, end)`",
     "create_checkpoint": "use `Table.checkpoint()`",
     "cleanup_metadata": "use `Table.clean_log()`",
@@ -137,6 +149,25 @@ SCANS = {
 }
 """Of `Scan`."""
 
+OF_OPTIMIZE = {
+    "compact": "call `Table.optimize(where)` itself",
+    "z_order": "call `Table.optimize(where, zorder_by=['a', 'b'])` itself",
+    "executeCompaction": "call `Table.optimize(where)` itself",
+    "executeZOrderBy": "call `Table.optimize(where, zorder_by=['a', 'b'])` itself",
+    "where": "call `Table.optimize(where)` itself",
+}
+"""Of the method `Table.optimize`, which is an object with methods in deltalake."""
+
+_DONE = "the files were rewritten already, by the call of `Table.optimize`"
+OPTIMIZED = {
+    "compact": f"{_DONE}; nothing is left to do",
+    "executeCompaction": f"{_DONE}; nothing is left to do",
+    "z_order": f"{_DONE}, but without this order: use `Table.optimize(where, zorder_by=['a', 'b'])` instead",
+    "executeZOrderBy": f"{_DONE}, but without this order: use `Table.optimize(where, zorder_by=['a', 'b'])` instead",
+    "where": f"{_DONE}, in all partitions: use `Table.optimize(where)` instead",
+}
+"""Of `OptimizeResult`, in whose place delta-spark has an object that has done nothing yet."""
+
 TOP = {
     "DeltaTable": "use `deltic.Table`",
     "Delta": "use `deltic.Table`",
@@ -170,6 +201,24 @@ TOP = {
     "ColumnProperties": "give `column_options` to `deltic.write`",
     "DeltaError": "use `deltic.DelticError`",
     "exceptions": "use `deltic.errors`",
+    "BloomFilterProperties": "give `column_options` to `deltic.write`, with `bloom_filter` for a column",
+    "StructType": "types are those of pyarrow, or names of Delta's types in `deltic.field`",
+    "ArrayType": "types are those of pyarrow, or names of Delta's types in `deltic.field`",
+    "MapType": "types are those of pyarrow, or names of Delta's types in `deltic.field`",
+    "VariantType": "types are those of pyarrow, or names of Delta's types in `deltic.field`",
+    "DataType": "types are those of pyarrow, or names of Delta's types in `deltic.field`",
+    "Metadata": "use `deltic.Table(uri).snapshot().metadata`, a dict",
+    "AddAction": "files that others wrote are not committed one by one: use `deltic.write`, or `deltic.convert`",
+    "create_table_with_add_actions": "use `deltic.convert(uri)`, which makes a table of a folder of Parquet files",
+    "CommitFailedError": "use `deltic.CommitConflictError`",
+    "SchemaMismatchError": "use `deltic.InvalidInputError`",
+    "DeltaProtocolError": "use `deltic.UnsupportedFeatureError` or `deltic.CorruptTableError`",
+    "DataCatalog": "deltic has no catalogs: use `deltic.Table(uri)`",
+    "fs": "deltic has no file system for pyarrow: use `deltic.Table(uri).scan(columns, filter)`, and "
+    "`Table.files(filter)` for the paths of files",
+    "init_tracing": "the tracer provider of the program is used: docs/howto.md has an example; `deltic` needs no call",
+    "repair": "use `deltic.Table(uri).repair()`",
+    "clone": "use `deltic.Table(uri).clone(target)`",
     "merge": "use `deltic.Table(uri).merge(source, on)`",
     "delete": "use `deltic.Table(uri).delete(where)`",
     "update": "use `deltic.Table(uri).update(set, where)`",
@@ -178,6 +227,28 @@ TOP = {
     "restore": "use `deltic.Table(uri).restore(version)`",
 }
 """Of the module `deltic`."""
+
+
+def with_attribute_hints(method: str, hints: Mapping[str, str]) -> Callable[[Call], Call]:
+    """Decorate a method so that calls of attributes of it, as `table.optimize.compact()`, raise an error with a hint.
+
+    `method`: its name in messages. The attributes exist, since Python finds those of a method in its function, and a
+    function has no `__getattr__`.
+    """
+
+    def decorate(call: Call) -> Call:
+        for name, hint in hints.items():
+            setattr(call, name, _refusal(f"{method}.{name}", hint))
+        return call
+
+    return decorate
+
+
+def _refusal(name: str, hint: str) -> Callable[..., NoReturn]:
+    def refuse(*_arguments: object, **_named: object) -> NoReturn:
+        raise AttributeError(f"{name}() does not exist: {hint}")
+
+    return refuse
 
 
 def no_attribute(owner: str, hints: dict[str, str], name: str, of: object) -> NoReturn:

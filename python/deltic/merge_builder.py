@@ -12,6 +12,7 @@ from deltic.arguments import byte_size, check_filter, check_names, check_str
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
+from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.scan import Rows
 
@@ -76,6 +77,7 @@ class Merge(Generic[T]):
         self._evolves = False
         self._executed = False
 
+    @with_keyword_hints("Merge.when_matched_update")
     def when_matched_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
         """Update rows of the table that a row of the source matches; `Merge` has an example.
 
@@ -85,6 +87,7 @@ class Merge(Generic[T]):
         """
         return self._add("matched", condition, assigned=(set, "set"))
 
+    @with_keyword_hints("Merge.when_matched_update_all")
     def when_matched_update_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
     ) -> Merge[T]:
@@ -98,6 +101,7 @@ class Merge(Generic[T]):
         """
         return self._add("matched", condition, excepted=self._excepted(except_columns))
 
+    @with_keyword_hints("Merge.when_matched_delete")
     def when_matched_delete(self, condition: str | None = None) -> Merge[T]:
         """Delete rows of the table that a row of the source matches; `Merge` has an example.
 
@@ -106,6 +110,7 @@ class Merge(Generic[T]):
         """
         return self._add("matched", condition)
 
+    @with_keyword_hints("Merge.when_not_matched_insert")
     def when_not_matched_insert(self, values: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
         """Insert rows of the source that match no row of the table; `Merge` has an example.
 
@@ -116,6 +121,7 @@ class Merge(Generic[T]):
         """
         return self._add("not matched", condition, assigned=(values, "values"))
 
+    @with_keyword_hints("Merge.when_not_matched_insert_all")
     def when_not_matched_insert_all(
         self, condition: str | None = None, except_columns: Sequence[str] | None = None
     ) -> Merge[T]:
@@ -127,6 +133,7 @@ class Merge(Generic[T]):
         """
         return self._add("not matched", condition, excepted=self._excepted(except_columns))
 
+    @with_keyword_hints("Merge.when_not_matched_by_source_update")
     def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
         """Update rows of the table that no row of the source matches. All files may have to be read for it.
 
@@ -146,6 +153,7 @@ class Merge(Generic[T]):
         """
         return self._add("not matched by source", condition, assigned=(set, "set"))
 
+    @with_keyword_hints("Merge.when_not_matched_by_source_delete")
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[T]:
         """Delete rows of the table that no row of the source matches. All files may have to be read for it.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from deltic.arguments import byte_size, check_bool, check_filter, check_int, check_name_or_names
 from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
+from deltic.hints import OPTIMIZED, no_attribute
 
 __all__ = ["OptimizeResult", "optimize_options"]
 
@@ -132,6 +133,11 @@ class OptimizeResult:
     def __repr__(self) -> str:
         kind = ", dry run" if self.dry_run else ""
         return f"OptimizeResult({self.layout}{kind})" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute("OptimizeResult", OPTIMIZED, name, self)
 
     def _repr_html_(self) -> str:
         return html_table("OPTIMIZE" + (" (dry run)" if self.dry_run else ""), self.lines())

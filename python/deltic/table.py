@@ -36,6 +36,7 @@ from deltic.display import html_table
 from deltic.dml import RowChanges
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
+from deltic.keyword_hints import with_keyword_hints
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table_copies import CopyMethods
@@ -67,6 +68,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
     [{'name': 'Mars', 'moons': 2}]
     """
 
+    @with_keyword_hints("Table")
     def __init__(
         self,
         uri: str | os.PathLike[str],
@@ -187,6 +189,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         """
         return self.snapshot().files(filter)
 
+    @with_keyword_hints("Table.changes")
     def changes(
         self,
         start: int | Time | None = None,

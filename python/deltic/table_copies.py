@@ -25,6 +25,7 @@ from deltic.arguments import (
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError
 from deltic.instant import instant
+from deltic.keyword_hints import with_keyword_hints
 from deltic.telemetry import operation
 from deltic.transaction import Commit
 
@@ -39,6 +40,7 @@ class CopyMethods:
 
     _core: _deltic.Table
 
+    @with_keyword_hints("Table.restore")
     def restore(
         self,
         version: int | None = None,

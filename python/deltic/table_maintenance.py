@@ -12,6 +12,8 @@ from typing import Any
 
 from deltic import _deltic
 from deltic.arguments import check_bool, check_filter, check_int, check_str, json_or_string
+from deltic.hints import OF_OPTIMIZE, with_attribute_hints
+from deltic.keyword_hints import with_keyword_hints
 from deltic.manifests_result import ManifestsResult
 from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.purge_result import PurgeResult
@@ -85,6 +87,8 @@ class MaintenanceMethods:
         """
         return self._core.compact_log(check_int(start, "start"), check_int(end, "end"))
 
+    @with_attribute_hints("Table.optimize", OF_OPTIMIZE)
+    @with_keyword_hints("Table.optimize")
     def optimize(
         self,
         where: str | None = None,
@@ -246,6 +250,7 @@ class MaintenanceMethods:
         with operation("repair", self._core.uri) as span:
             return span.record(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
 
+    @with_keyword_hints("Table.vacuum")
     def vacuum(
         self,
         retention: timedelta | float | str | None = None,

@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.arguments import Isolation, check_filter
 from deltic.dml import Assigned, Preview, assignments
+from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge, MergeStep, operation_parameters
 from deltic.snapshot import Snapshot
 from deltic.telemetry import operation
@@ -43,6 +44,7 @@ class _Changeable(Protocol):
 class RowMethods:
     """The methods of `Table` that change rows."""
 
+    @with_keyword_hints("Table.delete")
     def delete(
         self: _Changeable,
         where: str | None = None,
@@ -111,6 +113,7 @@ class RowMethods:
         check_filter(where, "where")
         return _preview(self._core, lambda core: core.delete_preview(where))
 
+    @with_keyword_hints("Table.update")
     def update(
         self: _Changeable,
         set: Mapping[str, Assigned],
@@ -184,6 +187,7 @@ class RowMethods:
         columns, values = assignments(set)
         return _preview(self._core, lambda core: core.update_preview(columns, values, where))
 
+    @with_keyword_hints("Table.merge")
     def merge(
         self: _Changeable,
         source: Any,

@@ -33,6 +33,7 @@ from deltic.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
+from deltic.keyword_hints import with_keyword_hints
 from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.transaction import Commit
@@ -52,6 +53,7 @@ def commit_core(transaction: _deltic.Transaction, max_attempts: int | None = Non
         return span.record(Commit.parse(done[0]))
 
 
+@with_keyword_hints("create")
 def create(
     uri: str | os.PathLike[str] | Table,
     schema: Any,
@@ -128,6 +130,7 @@ def _expressions(constraints: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@with_keyword_hints("write")
 def write(
     uri_or_table: str | os.PathLike[str] | Table,
     data: Any,
@@ -171,8 +174,9 @@ def write(
             column's type if all of them are exact in it, as int64 in double, whole floats in long or `2024-02-29` in
             date; otherwise the error names the first row that is not. Arrow's extension types are refused at every
             depth, except those whose stored values have the same meaning: JSON, UUIDs, and geometries of GeoArrow as
-            well-known binary or text. A new table gets the comments of the columns and no other metadata, so that rows
-            of a table do not bring its definition along.
+            well-known binary or text. As new columns those are refused, too, unless they were read from a table: their
+            reference system would be lost. A new table gets the comments of the columns and no other metadata, so that
+            rows of a table do not bring its definition along.
         mode: If there is a table already, `"append"` adds rows; `"overwrite"` replaces all rows; `"error"` raises a
             `TableExistsError`; `"ignore"` does nothing: the data is not read, and `attempts` is 0.
         partition_by: The partition columns of a new table, or one; on an existing table they must be the same.

@@ -245,8 +245,8 @@ def test_types_are_widened(uri: str) -> None:
         ("m.key", "binary", "cannot go from the type string"),
         ("d", "decimal(8,5)", None),
         ("l", "string", "cannot go from the type array"),
-        ("a", "text", "is not a primitive type of Delta"),
-        ("a", "decimal(40,2)", "is not a primitive type of Delta"),
+        ("a", "text", "is not a type of Delta"),
+        ("a", "decimal(40,2)", "is not a type of Delta"),
     ]:
         if message is None:
             table.alter_column(name, type=kind)
@@ -755,7 +755,7 @@ def test_fields_have_the_metadata_of_the_protocol() -> None:
     assert deltic.field("a", pa.list_(pa.int8())).metadata is None
     assert deltic.field("a", "int", default="1 + 1").metadata == {b"CURRENT_DEFAULT": b"1 + 1"}
     for arguments, message in [
-        ({"type": "number"}, "is not a primitive type of Delta"),
+        ({"type": "number"}, "is not a type of Delta"),
         ({"default": 5}, "default must be a string of SQL, not int: write '5'"),
         ({"generated": True}, "generated must be a string of SQL"),
         ({"default": "1", "generated": "2"}, "one of default, generated and identity"),

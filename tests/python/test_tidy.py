@@ -71,8 +71,8 @@ BINDING: list[set[str]] = [
     {"maintenance", "row_tasks", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_name", "_deltic"},
-    {"errors", "filter_hints", "hints"},
+    {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_ddl", "type_name", "_deltic"},
+    {"errors", "filter_hints", "hints", "keyword_hints"},
     {
         "arguments",
         "charts",
@@ -110,6 +110,7 @@ PYTHON: list[set[str]] = [
     {"cli/read", "cli/change"},
     {"cli/parser"},
     {"cli"},
+    {"spark/properties"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
     {"spark/schema", "spark/native"},
     {"spark/maintenance", "spark/read", "spark/write"},

@@ -17,6 +17,8 @@ from sample import adds, log_actions
 
 import deltic
 import deltic.spark
+from deltic.keyword_hints import KEYWORDS
+from deltic.spark.location import opened
 from deltic.spark.options import in_zone, read_arguments, write_arguments
 
 Rows = list[tuple[Any, ...]]
@@ -60,6 +62,14 @@ def test_the_arguments_are_those_of_deltic_write() -> None:
     assert ours.keys() - own == theirs.keys() - {"uri_or_table", "data"}
     for name in ours.keys() - own:
         assert (ours[name].default, ours[name].kind) == (theirs[name].default, theirs[name].kind), name
+
+
+def test_keywords_of_other_clients_get_hints(spark: SparkSession, table: str) -> None:
+    for keyword, hint in KEYWORDS["spark.write"].items():
+        with pytest.raises(TypeError, match=re.escape(f"spark.write() has no argument {keyword!r}: {hint}")):
+            deltic.spark.write(frame(spark, ("a", 5)), table, **{keyword: None})  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'hadoopConf': use `storageOptions`"):
+        deltic.spark.DeltaTable.forPath(spark, table, hadoopConf={})  # type: ignore[call-arg]
 
 
 def test_every_argument_is_an_option() -> None:
@@ -242,7 +252,72 @@ def test_optimized_writes_bring_a_partitions_rows_together(spark: SparkSession, 
     assert deltic.spark.read(spark, uri).count() == 1200
 
 
+def test_options_with_the_name_of_a_property_are_those_of_a_new_table(spark: SparkSession, uri: str) -> None:
+    given = {"delta.enableDeletionVectors": "true", "DELTA.appendonly": "false", "properties": '{"owner": "me"}'}
+    save(frame(spark, ("a", 1)), uri, **given)
+    expected = {"delta.enableDeletionVectors": "true", "delta.appendOnly": "false", "owner": "me"}
+    assert deltic.Table(uri).snapshot().properties == expected
+    deltic.Table(uri).delete("n = 1")
+    assert deltic.Table(uri).history(1)[0]["operation"] == "DELETE"
+
+
+def test_properties_are_spelled_as_in_the_protocol() -> None:
+    found = write_arguments({"delta.enablechangedatafeed": "true", "properties": '{"a": "b"}', "name": "t"})
+    assert found == {"name": "t", "properties": {"a": "b", "delta.enableChangeDataFeed": "true"}}
+    assert write_arguments({"delta.nosuch": "1"}) == {"properties": {"delta.nosuch": "1"}}
+    with pytest.raises(deltic.InvalidInputError, match=r"both have the table property delta\.appendOnly: give one"):
+        write_arguments({"delta.appendonly": "true", "properties": '{"delta.appendOnly": "true"}'})
+    for name in ("delta.feature.deletionVectors", "delta.constraints.c"):
+        with pytest.raises(deltic.InvalidInputError, match=r"does not keep the case of its name: use .*add_feature"):
+            write_arguments({name: "supported"})
+    with pytest.raises(deltic.InvalidInputError, match=r"unknown option 'delta\.appendOnly'"):
+        read_arguments({"delta.appendOnly": "true"})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("replaceOn", "no option 'replaceOn': use 'replaceWhere'"),
+        ("replaceUsing", "no option 'replaceUsing': use 'partitionOverwriteMode'"),
+        ("targetAlias", "no option 'targetAlias': it is for replaceOn"),
+        ("writePartitionColumns", r"set the table property 'delta\.writePartitionColumnsToParquet'"),
+    ],
+)
+def test_options_of_delta_that_do_not_exist_are_refused_by_name(name: str, message: str) -> None:
+    for spelling in (name, name.lower()):
+        with pytest.raises(deltic.InvalidInputError, match=message):
+            write_arguments({spelling: "x"})
+
+
+def test_the_old_name_of_the_change_feed() -> None:
+    expected = {"changes": True, "start": 0}
+    assert read_arguments({"readchangedata": "true", "startingVersion": "0"}) == expected
+    with pytest.raises(deltic.InvalidInputError, match="both say the same thing"):
+        read_arguments({"readChangeData": "true", "readChangeFeed": "true", "startingVersion": "0"})
+
+
+@pytest.mark.parametrize(
+    ("suffix", "message"),
+    [
+        ("@v5", r"read '.*table' with the option 'versionAsOf' = 5"),
+        ("@20260301120000000", r"read '.*table' with the option 'timestampAsOf'"),
+    ],
+)
+def test_a_path_with_a_version_says_which_option_to_use(table: str, suffix: str, message: str) -> None:
+    with pytest.raises(deltic.TableNotFoundError, match=message) as caught:
+        opened(deltic.Table(table + suffix))
+    assert caught.value.table == table + suffix
+    with pytest.raises(deltic.TableNotFoundError, match="this is not a Delta table") as caught:
+        opened(deltic.Table(table + "@version5"))
+    assert "option" not in str(caught.value)
+    deltic.write(table + suffix, pa.table({"n": [1]}))
+    assert opened(deltic.Table(table + suffix)).version == 0
+
+
 BAD: list[tuple[str, dict[str, str], str]] = [
+    ("append", {"delta.enableDeletionVectors": "true"}, "for a new table.*set_properties"),
+    ("append", {"delta.nosuch": "true"}, "for a new table"),
+    ("append", {"replaceOn": "t.n = s.n"}, "no option 'replaceOn'"),
     ("append", {"bogus": "1"}, r"unknown option 'bogus' of format 'deltic'; there are .*mergeSchema.*and storage"),
     ("append", {"versionAsOf": "1"}, "unknown option 'versionasof'"),
     ("append", {"optimizeWrite": "true"}, r"optimizeWrite' needs deltic\.spark\.install"),
@@ -353,6 +428,7 @@ def test_the_versions_of_a_feed_are_fixed_by_load(spark: SparkSession, fed: str)
 
 BAD_READS: list[tuple[dict[str, Any], str]] = [
     ({"mergeSchema": "true"}, "unknown option 'mergeschema'.*there are .*readChangeFeed"),
+    ({"readChangeData": "true"}, "needs the option startingVersion or startingTimestamp"),
     ({"versionAsOf": "latest"}, "option 'versionAsOf' must be a whole number"),
     ({"versionAsOf": 99}, "VersionNotFoundError"),
     ({"versionAsOf": 1, "version": 1}, "both say the same thing"),

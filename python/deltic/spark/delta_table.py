@@ -31,10 +31,11 @@ from deltic.conversion import root_of
 from deltic.copy_result import RestoreResult
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.instant import instant
+from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge
 from deltic.optimize_result import OptimizeResult
 from deltic.spark.frame_source import FrameSource
-from deltic.spark.location import shared
+from deltic.spark.location import opened, shared
 from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
 from deltic.spark.rows import on_executors
@@ -129,6 +130,7 @@ class DeltaTable:
         self._name = name
 
     @classmethod
+    @with_keyword_hints("DeltaTable.forPath")
     def forPath(
         cls, sparkSession: SparkSession, path: str | os.PathLike[str], storageOptions: Mapping[str, str] | None = None
     ) -> DeltaTable:
@@ -137,7 +139,7 @@ class DeltaTable:
         Raises `TableNotFoundError` if there is none.
         """
         table = shared(path, storageOptions)
-        table.snapshot()
+        opened(table)
         return cls(sparkSession, table)
 
     @classmethod

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from deltic.errors import InvalidInputError
+from deltic.errors import InvalidInputError, TableNotFoundError
+from deltic.snapshot import Snapshot
 from deltic.table import Table, as_table
 
-__all__ = ["checked_session", "shared"]
+__all__ = ["checked_session", "opened", "shared"]
+
+_TIME_TRAVEL = re.compile(r"(.+)@(?:v(\d+)|(\d{17}))")
+"""A path with a version or a time, as in delta-spark."""
 
 
 def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, str] | None) -> Table:
@@ -24,6 +29,21 @@ def shared(uri: str | os.PathLike[str] | Table, storage_options: Mapping[str, st
             "that the driver and every executor can open"
         )
     return table
+
+
+def opened(table: Table, open: Callable[[Table], Snapshot] = Table.snapshot) -> Snapshot:
+    """A snapshot of the table, with advice if there is none and the path is written as one with a version or a time."""
+    try:
+        return open(table)
+    except TableNotFoundError as error:
+        found = _TIME_TRAVEL.fullmatch(table.uri)
+        if found is None:
+            raise
+        path, version, _time = found.groups()
+        option = "versionAsOf" if version else "timestampAsOf"
+        value = f" = {version}" if version else ""
+        message = f"a path does not choose a version: read {path!r} with the option {option!r}{value}"
+        raise TableNotFoundError(f"{error}; {message}", table=error.table) from None
 
 
 def checked_session(spark: Any) -> None:

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo
 
 from deltic.arguments import byte_size, check_int, epoch_ms
 from deltic.errors import InvalidInputError
+from deltic.spark.properties import PROPERTIES
 
 __all__ = [
     "NO_CATALOG",
@@ -34,6 +35,23 @@ NO_CATALOG = (
 _OF_A_CATALOG = {"provider", "owner", "location", "external"}
 """The options that Spark adds when it asks for the columns of a table for its catalog."""
 _STORAGE = "storage."
+_SPELLED = {name.lower(): name for name in PROPERTIES}
+_REFUSED = {
+    "replaceon": (
+        "replaceOn",
+        "use 'replaceWhere' with a condition on the table's columns, or deltic.spark.merge",
+    ),
+    "replaceusing": (
+        "replaceUsing",
+        "use 'partitionOverwriteMode' = 'dynamic' if these are the partition columns, or deltic.spark.merge",
+    ),
+    "targetalias": ("targetAlias", "it is for replaceOn, which there is not either"),
+    "writepartitioncolumns": (
+        "writePartitionColumns",
+        "set the table property 'delta.writePartitionColumnsToParquet' to true",
+    ),
+}
+"""Options of Delta's writes that do not exist here: their spelling, and what to use."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?[0-9])(?::([0-5]?[0-9])(?::([0-5][0-9]))?)?")
 """Time zones that are offsets, as Spark accepts them."""
 
@@ -58,7 +76,28 @@ def storage_options(options: Mapping[str, str]) -> dict[str, str]:
 
 def write_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of `deltic.spark.write` for the options of a write; other options are refused."""
-    return _arguments(options, _WRITE)
+    found = _arguments({name: text for name, text in options.items() if not _is_property(name)}, _WRITE)
+    properties = dict(_property(name, text) for name, text in options.items() if _is_property(name))
+    others = found.get("properties", {})
+    # Anything but a JSON object is refused where the arguments are checked.
+    if properties and isinstance(others, dict):
+        for name in properties.keys() & others.keys():
+            raise InvalidInputError(f"options {name!r} and 'properties' both have the table property {name}: give one")
+        found["properties"] = {**others, **properties}
+    return found
+
+
+def _is_property(option: str) -> bool:
+    return option.lower().startswith("delta.")
+
+
+def _property(option: str, text: str) -> tuple[str, str]:
+    """A table property that is given as an option of a write."""
+    if option.lower().startswith(("delta.feature.", "delta.constraints.")):
+        instead = "deltic.Table(uri).add_feature(...) and add_constraint(...)"
+        raise InvalidInputError(f"option {option!r}: Spark does not keep the case of its name: use {instead}")
+    # The core refuses unknown names, with similar ones.
+    return _SPELLED.get(option.lower(), option), text
 
 
 def read_arguments(options: Mapping[str, str]) -> dict[str, Any]:
@@ -94,6 +133,9 @@ def _arguments(options: Mapping[str, str], names: Names) -> dict[str, Any]:
         _refuse_what_spark_adds(option)
         if option.lower() == "path" or option.lower().startswith(_STORAGE):
             continue
+        if names is _WRITE and option.lower() in _REFUSED:
+            spelling, instead = _REFUSED[option.lower()]
+            raise InvalidInputError(f"format 'deltic' has no option {spelling!r}: {instead}")
         name = spelled.get(option.lower())
         if name is None:
             listed = ", ".join(sorted(["path", *names]))
@@ -226,6 +268,7 @@ _READ: Names = {
     "timestamp": ("timestamp", _text),
     "timestampAsOf": ("timestamp", _instant),
     "readChangeFeed": ("changes", _flag),
+    "readChangeData": ("changes", _flag),
     "startingVersion": ("start", _at_least(0)),
     "startingTimestamp": ("start", _instant),
     "endingVersion": ("end", _at_least(0)),

@@ -19,7 +19,7 @@ from deltic import _deltic
 from deltic.arguments import check_int
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
-from deltic.spark.location import shared
+from deltic.spark.location import opened, shared
 from deltic.spark.schema import fit
 from deltic.spark.tasks import cores, spread
 from deltic.spark.types import has_type, to_arrow, to_spark, without_chars
@@ -106,7 +106,7 @@ def read(
     """
     partitions = check_int(partitions, "partitions", 1)
     table = shared(uri, storage_options)
-    snapshot = table.snapshot(version, timestamp)
+    snapshot = opened(table, lambda of: of.snapshot(version, timestamp))
     plan = snapshot.plan(columns, filter)
     schema = without_chars(to_spark(snapshot, plan.schema.names))
     log_plan(snapshot, plan, filter)

@@ -29,7 +29,7 @@ from deltic.arguments import check_int
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.scan import batches
 from deltic.snapshot import Snapshot
-from deltic.spark.location import shared
+from deltic.spark.location import opened, shared
 from deltic.spark.options import location, read_arguments, storage_options, write_arguments
 from deltic.spark.read import group_count, log_plan
 from deltic.spark.schema import fit, nullable, resolve
@@ -186,7 +186,7 @@ class DelticDataSource(DataSource):
             return table.snapshot(self._versions[-1] if self._versions else None)
         if self._version is not None:
             return table.snapshot(self._version)
-        snapshot = table.snapshot(arguments.get("version"), arguments.get("timestamp"))
+        snapshot = opened(table, lambda of: of.snapshot(arguments.get("version"), arguments.get("timestamp")))
         self._version = snapshot.version
         return snapshot
 

@@ -34,6 +34,7 @@ from deltic.arguments import (
     check_name_or_names,
 )
 from deltic.errors import DelticError
+from deltic.keyword_hints import with_keyword_hints
 from deltic.progress_bars import Work
 from deltic.spark.location import shared
 from deltic.spark.native import NativeWrite, check_arguments
@@ -82,6 +83,7 @@ def discard(plan: bytes, storage_options: dict[str, str] | None) -> None:
         _deltic.delete_files(plan, storage_options)
 
 
+@with_keyword_hints("spark.write")
 def write(
     df: DataFrame,
     uri: str | os.PathLike[str] | Table,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::alter::{Alteration, MetadataChange};
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::StructType;
-use deltic_protocol::schema::arrow::from_arrow_schema;
+use deltic_protocol::schema::arrow::{check_geometries, from_arrow_schema};
 use deltic_protocol::schema::evolve::{ColumnChange, Position};
 use pyo3::prelude::*;
 use serde::{Deserialize, Deserializer};
@@ -72,7 +72,11 @@ pub(crate) fn parse(change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<A
     let request = serde_json::from_str(change);
     let request = request.map_err(|e| Error::invalid("the change is not readable").caused_by(e))?;
     let mut columns: Option<StructType> = match schema {
-        Some(schema) => Some(from_arrow_schema(&schema_from_py(schema)?)?),
+        Some(schema) => {
+            let schema = schema_from_py(schema)?;
+            check_geometries(&schema)?;
+            Some(from_arrow_schema(&schema)?)
+        }
         None => None,
     };
     Ok(match request {

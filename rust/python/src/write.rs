@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
-use deltic_protocol::schema::arrow::from_arrow_schema;
+use deltic_protocol::schema::arrow::{check_geometries, from_arrow_schema};
 use deltic_store::Storage;
 use deltic_table::convert::{self, ExternalLayout};
 use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
@@ -32,8 +32,10 @@ pub(crate) fn create(
     definition_json: &str,
 ) -> Result<String> {
     let definition: Definition = parse_options(definition_json)?;
+    let columns = schema_from_py(schema)?;
+    check_geometries(&columns)?;
     let table_definition = TableDefinition {
-        schema: from_arrow_schema(&schema_from_py(schema)?)?,
+        schema: from_arrow_schema(&columns)?,
         partition_by: definition.partition_by,
         cluster_by: definition.cluster_by,
         properties: definition.properties,

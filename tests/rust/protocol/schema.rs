@@ -255,6 +255,26 @@ fn extended(name: &str, storage: ArrowType) -> Field {
 }
 
 #[test]
+fn new_columns_of_geoarrow_are_refused_unless_their_type_is_marked() {
+    let check = |field: Field| arrow::check_geometries(&Schema::new(vec![field])).map_err(|e| e.to_string());
+    for (name, storage) in [("geoarrow.wkb", ArrowType::Binary), ("geoarrow.wkt", ArrowType::Utf8)] {
+        let field = extended(name, storage);
+        assert!(
+            check(field.clone()).unwrap_err().starts_with(&format!("column `v` has the Arrow extension type `{name}`"))
+        );
+        let list = Field::new("l", ArrowType::List(Arc::new(field.clone())), true);
+        assert!(check(list).unwrap_err().contains("column `l` has"));
+        let inside = Field::new("s", ArrowType::Struct(Fields::from(vec![field])), true);
+        assert!(check(inside).unwrap_err().contains("column `s.v` has"));
+    }
+    let marked = extended("geoarrow.wkb", ArrowType::Binary);
+    let mut metadata = marked.metadata().clone();
+    metadata.insert("delta.type".to_owned(), "geometry(EPSG:3857)".to_owned());
+    check(marked.with_metadata(metadata)).unwrap();
+    check(extended("arrow.json", ArrowType::Utf8)).unwrap();
+}
+
+#[test]
 fn extension_types_are_refused_unless_they_are_what_is_stored() {
     let check = |field: Field| arrow::from_arrow_schema(&Schema::new(vec![field]));
     for (name, storage) in [

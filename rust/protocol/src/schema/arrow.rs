@@ -287,7 +287,16 @@ pub fn from_rows_schema(schema: &Schema) -> Result<StructType> {
 /// # Errors
 /// `Invalid`, naming the column and the extension type.
 pub fn check_extensions(schema: &Schema) -> Result<()> {
-    schema.fields().iter().try_for_each(|field| check_extension(field, field.name(), 0))
+    schema.fields().iter().try_for_each(|field| check_each(field, field.name(), 0, &check_extension))
+}
+
+/// Refuses columns of GeoArrow, at any depth, that are not marked as a geometry or geography: as new columns they would be
+/// plain binary or strings, without their reference system.
+///
+/// # Errors
+/// `Invalid`, naming the column and the extension type.
+pub fn check_geometries(schema: &Schema) -> Result<()> {
+    schema.fields().iter().try_for_each(|field| check_each(field, field.name(), 0, &check_geometry))
 }
 
 /// As [`check_extensions`], of one field at any depth of the column `path`.
@@ -295,10 +304,10 @@ pub fn check_extensions(schema: &Schema) -> Result<()> {
 /// # Errors
 /// As [`check_extensions`].
 pub fn check_extension_at(field: &Field, path: &str) -> Result<()> {
-    check_extension(field, path, 0)
+    check_each(field, path, 0, &check_extension)
 }
 
-fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
+fn check_extension(field: &Field, path: &str) -> Result<()> {
     let named = field.metadata().get(EXTENSION_NAME).map(String::as_str);
     if let Some(extension) = named.filter(|name| !name.is_empty() && !TRANSPARENT.contains(name)) {
         let storage = table_type_name(field.data_type());
@@ -307,14 +316,33 @@ fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
              storage type ({storage}) or to a string"
         )));
     }
+    Ok(())
+}
+
+fn check_geometry(field: &Field, path: &str) -> Result<()> {
+    let named = field.metadata().get(EXTENSION_NAME).filter(|name| name.starts_with("geoarrow."));
+    if let Some(extension) = named.filter(|_| !field.metadata().contains_key(TABLE_TYPE)) {
+        let storage = table_type_name(field.data_type());
+        return Err(Error::invalid(format!(
+            "column `{path}` has the Arrow extension type `{extension}`, and a new column of it would lose its reference \
+             system: cast it to its storage type ({storage}), or make a column of well-known binary first, with \
+             `deltic.create` and `deltic.field(name, \"geometry(EPSG:4326)\")`"
+        )));
+    }
+    Ok(())
+}
+
+/// Calls `check` for a field and those inside it, with the paths of their columns.
+fn check_each(field: &Field, path: &str, depth: usize, check: &dyn Fn(&Field, &str) -> Result<()>) -> Result<()> {
+    check(field, path)?;
     match field.data_type() {
         // No table has a column that nests deeper.
         _ if depth > MAX_DEPTH => Ok(()),
         ArrowType::Struct(fields) => {
-            fields.iter().try_for_each(|field| check_extension(field, &format!("{path}.{}", field.name()), depth + 1))
+            fields.iter().try_for_each(|field| check_each(field, &format!("{path}.{}", field.name()), depth + 1, check))
         }
         ArrowType::Map(entries, _) => match entries.data_type() {
-            ArrowType::Struct(fields) => fields.iter().try_for_each(|inner| check_extension(inner, path, depth + 1)),
+            ArrowType::Struct(fields) => fields.iter().try_for_each(|inner| check_each(inner, path, depth + 1, check)),
             _ => Ok(()),
         },
         ArrowType::List(inner)
@@ -322,7 +350,7 @@ fn check_extension(field: &Field, path: &str, depth: usize) -> Result<()> {
         | ArrowType::ListView(inner)
         | ArrowType::LargeListView(inner)
         | ArrowType::FixedSizeList(inner, _)
-        | ArrowType::RunEndEncoded(_, inner) => check_extension(inner, path, depth + 1),
+        | ArrowType::RunEndEncoded(_, inner) => check_each(inner, path, depth + 1, check),
         _ => Ok(()),
     }
 }

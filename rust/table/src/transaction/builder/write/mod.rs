@@ -12,7 +12,7 @@ use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
-use deltic_protocol::schema::arrow::{check_extensions, from_rows_schema};
+use deltic_protocol::schema::arrow::{check_extensions, check_geometries, from_rows_schema};
 use deltic_protocol::schema::identity::{Identity, with_watermarks};
 use deltic_protocol::schema::mapping::check_mapped;
 use deltic_protocol::schema::{StructType, json as schema_json};
@@ -104,6 +104,7 @@ impl Transaction {
         if options.rearrange_only {
             return Err(Error::invalid("data_change=False needs an existing table; leave it out"));
         }
+        check_geometries(schema)?;
         let definition = TableDefinition {
             schema: from_rows_schema(schema)?,
             partition_by: options.partition_by.clone().unwrap_or_default(),
@@ -298,7 +299,8 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     }
     if !options.properties.is_empty() || options.name.is_some() || options.description.is_some() {
         return Err(Error::invalid(
-            "properties, name and description are for a new table, and there is one already; leave them out",
+            "properties, name and description are for a new table, and there is one already; leave them out, or change \
+             the table with `set_properties`, `set_name` or `set_description`",
         ));
     }
     Ok(())

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use arrow_schema::Schema;
 use deltic_protocol::alter::{MetadataChange, name_new_columns};
 use deltic_protocol::property::Properties;
-use deltic_protocol::schema::arrow::from_rows_schema;
+use deltic_protocol::schema::arrow::{check_geometries, from_rows_schema};
 use deltic_protocol::schema::evolve::{merge, overwrite};
 use deltic_protocol::schema::{StructType, json, path};
 use deltic_protocol::{feature, validation};
@@ -69,6 +69,7 @@ impl Transaction {
         let (protocol, before) = self.protocol_and_metadata()?;
         let current = before.schema()?;
         let mut metadata = before.clone();
+        check_geometries(rows)?;
         let replaced = overwrite(&current, &from_rows_schema(rows)?);
         let schema = name_new_columns(&replaced, &mut metadata, &mut || ids.unique())?;
         metadata.partition_columns = by.unwrap_or(&before.partition_columns).clone();
@@ -116,7 +117,11 @@ impl Transaction {
 fn columns_of_rows(rows: &Schema, current: &StructType) -> Result<StructType> {
     let mut fields = Vec::with_capacity(rows.fields().len());
     for field in rows.fields() {
-        match from_rows_schema(&Schema::new(vec![field.clone()])) {
+        let row = Schema::new(vec![field.clone()]);
+        if current.field(field.name()).is_none() {
+            check_geometries(&row)?;
+        }
+        match from_rows_schema(&row) {
             Ok(one) => fields.extend(one.fields),
             Err(error) if current.field(field.name()).is_none() => return Err(error),
             Err(_) => {}
