@@ -109,8 +109,9 @@ class DeltaTable:
     say what differs. Conditions and values are strings of deltic's SQL (`docs/expressions.md`), in which a word in
     double quotes is the name of a column, where Spark takes it for a string. If the session's time zone is not UTC, SQL
     that may depend on it raises `InvalidInputError`. A Column of Spark raises `UnsupportedFeatureError`, an argument of
-    another type `InvalidInputError`. Other errors are those of the deltic method that a docstring names. There is no catalog: tables have locations, and `forName` and the builders of
-    new tables raise `UnsupportedFeatureError`, which says what to use.
+    another type `InvalidInputError`. Other errors are those of the deltic method that a docstring names. There is no
+    catalog: tables have locations, and `forName` and the builders of new tables raise `UnsupportedFeatureError`, which
+    says what to use.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
     >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")

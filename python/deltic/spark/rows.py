@@ -174,7 +174,7 @@ class _OnExecutors:
 
 
 def _assigned(set: list[Any], values: pa.Table, first: int = 0) -> list[AssignedValue]:
-    """The columns that are set, each to SQL or to the type of a value, which are those of `values` from the first on."""
+    """The columns that are set, each to SQL or to the type of a value; `first` is the first value of these columns."""
     types = iter(values.schema.types[first:])
     return [(column, next(types) if sql is None else sql) for column, sql in set]
 

@@ -1,9 +1,9 @@
 """Whether SQL depends on the session's time zone: deltic evaluates SQL in UTC, Spark in `spark.sql.session.timeZone`.
 
 If the zone is not UTC, SQL that may depend on it is refused. SQL that depends on it is never let through; some that
-does not is refused. SQL without timestamps is let through: a value is a timestamp only by a column, a literal, a cast or a
-function. Of timestamps, comparisons with each other and with literals that have an offset are let through. Proved by
-`tests/python/test_time_zone.py`.
+does not is refused. SQL without timestamps is let through: a value is a timestamp only by a column, a literal, a cast
+or a function. Of timestamps, comparisons with each other and with literals that have an offset are let through. Proved
+by `tests/python/test_time_zone.py`.
 
 Each token is one letter of a code: regular expressions find the comparisons in it, and what is left decides.
 """
@@ -52,8 +52,8 @@ _WORDS = {
     "null": "N", "or": "o", "then": "t", "when": "w",
 }  # fmt: skip
 
-# I: a timestamp. K: a column with timestamps in it. O: a string with an offset. Z: what depends on the zone. F: a function
-# that chooses one of its arguments. G: isnull. A: the AND of BETWEEN. B: a condition. x: anything else.
+# I: a timestamp. K: a column with timestamps in it. O: a string with an offset. Z: what depends on the zone. G: isnull.
+# F: a function that chooses one of its arguments. A: the AND of BETWEEN. B: a condition. x: anything else.
 _TIMESTAMPS = (
     (re.compile(r"F\((?:N,)*I(?:,[IN])*\)"), "I"),
     (re.compile(r"(?:^|(?<=[C(,abontweA!]))\(I\)"), "I"),

@@ -240,8 +240,9 @@ def _session_overwrite(
     if schema_mode == "overwrite":
         if _partition_columns(table, partition_by):
             raise InvalidInputError(
-                f'schema_mode="overwrite" is for writes that replace all rows, and the session has '
-                f'{_OVERWRITE_SETTING} = dynamic, which leaves some: pass partition_overwrite="static" (the option partitionOverwriteMode)'
+                'schema_mode="overwrite" is for writes that replace all rows, and the session\'s '
+                f'{_OVERWRITE_SETTING} is dynamic, which leaves some: pass partition_overwrite="static" (the option '
+                "partitionOverwriteMode)"
             )
         return "static"
     return "dynamic"
