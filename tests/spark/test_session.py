@@ -1,4 +1,4 @@
-"""Settings of the session: its mode of overwrites, as in delta-spark, and its time zone, on which SQL must not depend."""
+"""Settings of the session: its mode of overwrites, as in delta-spark, and its time zone, which SQL must not need."""
 
 from collections.abc import Callable, Iterator
 from datetime import date, datetime, timedelta, timezone
@@ -94,7 +94,7 @@ def test_the_mode_of_the_session_and_new_columns(spark: SparkSession, parts: str
     spark.conf.set(MODE, "dynamic")
     more = frame(spark, ("b", 3)).selectExpr("*", "1 AS x")
     with pytest.raises(
-        deltic.InvalidInputError, match='partitionOverwriteMode is dynamic.*partition_overwrite="static"'
+        deltic.InvalidInputError, match=r'partitionOverwriteMode is dynamic.*partition_overwrite="static"'
     ):
         deltic.spark.write(more, parts, "overwrite", schema_mode="overwrite")
     with pytest.raises(deltic.InvalidInputError, match="partitionOverwriteMode is dynamic"):
