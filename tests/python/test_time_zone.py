@@ -137,7 +137,9 @@ def test_a_merge_has_the_columns_of_both_sides() -> None:
     other = pa.schema([("ts", pa.string())])
     assert dependence(f"s.ts = {Z}", [TABLE, other]) is not None
     # Fields of a struct may be called like columns.
-    assert dependence("at = 'x'", [pa.schema([("at", pa.string())]), TABLE]) == "`at`"
+    named = [pa.schema([("at", pa.string())]), TABLE]
+    assert dependence("at = 'x'", named) is None
+    assert dependence("place.at = 'x'", named) == "`place.at`"
 
 
 @pytest.mark.parametrize("sql", ["s.seen", "SEEN", "NULL", "(seen)", T, Z, "now()", f"coalesce(seen, ts, {T})"])
