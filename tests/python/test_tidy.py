@@ -112,7 +112,7 @@ PYTHON: list[set[str]] = [
     {"cli"},
     {"spark/properties"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
-    {"spark/schema", "spark/native"},
+    {"spark/schema", "spark/native", "spark/time_zone"},
     {"spark/maintenance", "spark/read", "spark/write"},
     {"spark/frame_source"},
     {"spark/rows"},

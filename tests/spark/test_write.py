@@ -85,7 +85,7 @@ def test_string_choices_have_literal_types() -> None:
     hints = get_type_hints(deltic.spark.write)
     expected = {
         "mode": Mode,
-        "partition_overwrite": PartitionOverwrite,
+        "partition_overwrite": PartitionOverwrite | None,
         "schema_mode": SchemaMode | None,
         "compression": Compression | None,
         "engine": Engine,

@@ -1,6 +1,6 @@
 """`DeltaTable`: a table with the methods of delta-spark's class of that name.
 
-Conditions and values are SQL strings, which deltic evaluates, on the executors if the change is large. Results are
+Conditions and values are strings of deltic's SQL, evaluated on the executors if the change is large. Results are
 DataFrames where delta-spark returns DataFrames; `history` and `detail` have the columns of a table without a catalog.
 Methods of that class that do not exist here raise an error that says what to use instead.
 """
@@ -37,8 +37,10 @@ from deltic.optimize_result import OptimizeResult
 from deltic.spark.frame_source import FrameSource
 from deltic.spark.location import opened, shared
 from deltic.spark.maintenance import convert, optimize, vacuum
+from deltic.spark.options import in_zone
 from deltic.spark.read import read
 from deltic.spark.rows import on_executors
+from deltic.spark.time_zone import session_zone
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.transaction import Commit
@@ -105,10 +107,12 @@ class DeltaTable:
     """A table with the methods of delta-spark's `DeltaTable`. Made by `forPath`.
 
     Methods and arguments have the names and the meaning that delta-spark's documentation gives them; docstrings here
-    say what differs. Conditions and values are strings of SQL (`docs/expressions.md`), not Columns of Spark: a Column
-    raises `UnsupportedFeatureError`, an argument of another type `InvalidInputError`. Other errors are those of the
-    deltic method that a docstring names. There is no catalog: tables have locations, and `forName` and the builders of
-    new tables raise `UnsupportedFeatureError`, which says what to use.
+    say what differs. Conditions and values are strings of deltic's SQL (`docs/expressions.md`), in which a word in
+    double quotes is the name of a column, where Spark takes it for a string. If the session's time zone is not UTC, SQL
+    that may depend on it raises `InvalidInputError`. A Column of Spark raises `UnsupportedFeatureError`, an argument of
+    another type `InvalidInputError`. Other errors are those of the deltic method that a docstring names. There is no
+    catalog: tables have locations, and `forName` and the builders of new tables raise `UnsupportedFeatureError`, which
+    says what to use.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
     >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")
@@ -299,9 +303,9 @@ class DeltaTable:
     def restoreToTimestamp(self, timestamp: str) -> DataFrame:
         """Restore the table to a time in ISO 8601: see `restoreToVersion`.
 
-        A time without an offset is UTC, not in the time zone of the session.
+        A time without an offset is in the time zone of the session.
         """
-        return self._restored(self._table.restore(timestamp=timestamp))
+        return self._restored(self._table.restore(timestamp=self._time(timestamp)))
 
     def clone(
         self,
@@ -340,8 +344,15 @@ class DeltaTable:
         replace: bool = False,
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
-        """Make another table a copy of this one at a time in ISO 8601, UTC without an offset: see `clone`."""
-        return self._cloned(target, (None, timestamp), (isShallow, replace), properties)
+        """Make another table a copy of this one at a time in ISO 8601: see `clone`.
+
+        A time without an offset is in the time zone of the session.
+        """
+        return self._cloned(target, (None, self._time(timestamp)), (isShallow, replace), properties)
+
+    def _time(self, timestamp: str) -> str:
+        """A time with an offset: its own, or that of the session's time zone."""
+        return in_zone(timestamp, "timestamp", session_zone(self._spark))
 
     def _cloned(
         self,

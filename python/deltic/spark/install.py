@@ -18,6 +18,7 @@ from pyspark.sql.utils import to_str
 from deltic.errors import InvalidInputError
 from deltic.spark.options import NO_CATALOG, TIMES, in_zone, location, storage_options, write_arguments
 from deltic.spark.source import register
+from deltic.spark.time_zone import session_zone
 from deltic.spark.write import write
 
 __all__ = ["install", "uninstall"]
@@ -252,7 +253,7 @@ def _with_offsets(reader: Any) -> dict[str, str]:
     times = {_BY_CASE[name]: text for name, text in _state(reader).options.items() if name in _BY_CASE}
     if not times:
         return {}
-    zone = _session(reader).conf.get("spark.sql.session.timeZone", "UTC") or "UTC"
+    zone = session_zone(_session(reader))
     return {name: in_zone(text, f"option {name!r}", zone) for name, text in times.items()}
 
 

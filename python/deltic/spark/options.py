@@ -21,6 +21,7 @@ __all__ = [
     "NO_CATALOG",
     "TIMES",
     "in_zone",
+    "is_utc",
     "location",
     "read_arguments",
     "storage_options",
@@ -54,6 +55,8 @@ _REFUSED = {
 """Options of Delta's writes that do not exist here: their spelling, and what to use."""
 _OFFSET = re.compile(r"(?:UTC|GMT|UT)?([+-])([01]?[0-9])(?::([0-5]?[0-9])(?::([0-5][0-9]))?)?")
 """Time zones that are offsets, as Spark accepts them."""
+_UTC = {"UTC", "UCT", "UT", "Z", "Zulu", "Universal", "GMT", "GMT0", "Greenwich"}
+"""Names of UTC, which may begin with `Etc/`."""
 
 Parse: TypeAlias = Callable[[str, str], Any]
 """Converts the string of an option, with its name for messages, to an argument; None if it has no effect."""
@@ -243,6 +246,13 @@ def _zone(zone: str) -> tzinfo:
     hours, minutes, seconds = (int(part or 0) for part in offset.group(2, 3, 4))
     length = timedelta(hours=hours, minutes=minutes, seconds=seconds)
     return timezone(-length if offset[1] == "-" else length)
+
+
+def is_utc(zone: str) -> bool:
+    """Whether a session's time zone is UTC, by one of its names or as an offset."""
+    if zone.removeprefix("Etc/") in _UTC:
+        return True
+    return _OFFSET.fullmatch(zone) is not None and _zone(zone).utcoffset(None) == timedelta(0)
 
 
 def in_zone(text: str, option: str, zone: str) -> str:

@@ -23,7 +23,9 @@ from deltic.errors import DelticError
 from deltic.merge_builder import Merge
 from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
 from deltic.spark.location import checked_session, shared
+from deltic.spark.options import is_utc
 from deltic.spark.tasks import Batches, cores, each, run_tasks
+from deltic.spark.time_zone import refuse_conversion, refuse_dependent, session_zone
 from deltic.spark.write import discard
 from deltic.table import Table
 from deltic.transaction import Commit
@@ -45,6 +47,12 @@ LONGEST_MESSAGE = 32 * 1024 * 1024
 
 RowChange: TypeAlias = tuple[str, str, pa.Table, pa.Table | None]
 """A DELETE, UPDATE or MERGE: its kind, its parameters as JSON, the values that columns are set to, and the source."""
+
+Condition: TypeAlias = tuple[str | None, str]
+"""SQL, None for none, and its name for messages."""
+
+AssignedValue: TypeAlias = tuple[str, str | pa.DataType]
+"""A column that is set, and SQL or the type of a value."""
 
 
 def _changer(storage_options: dict[str, str] | None, row_change: RowChange) -> Batches:
@@ -68,14 +76,17 @@ class _OnExecutors:
         self._settings = settings
 
     def delete(self, filter: str | None = None) -> int | None:
+        self._refuse_dependent([(filter, "the condition")])
         done = self._change(("delete", "", pa.table({}), None), filter)
         return self._core.delete(filter) if done is None else done["deleted"]
 
     def update(self, set: list[tuple[str, str | None]], values: Any, filter: str | None = None) -> int:
+        self._refuse_dependent([(filter, "the condition")], _assigned(set, values))
         done = self._change(("update", json.dumps(set), values, None), filter)
         return self._core.update(set, values, filter) if done is None else int(done["updated"])
 
     def merge(self, data: Any, request: str, values: Any) -> str:
+        self._refuse_dependent(*_of_merge(json.loads(request), values, data.schema), data.schema)
         if not isinstance(data, FrameSource):
             return self._merge(data, (request, values))
         if self._core.replayed() is not None:
@@ -87,6 +98,24 @@ class _OnExecutors:
             if keys is not None and stored.num_bytes >= LARGE_SOURCE:
                 return self._merge_divided(stored, (request, values))
             return self._merge(stored.collected(), (request, values))
+
+    def _refuse_dependent(
+        self, conditions: list[Condition], assigned: list[AssignedValue] | None = None, source: pa.Schema | None = None
+    ) -> None:
+        """Raise `InvalidInputError` for SQL and values whose meaning depends on the session's time zone."""
+        zone = session_zone(self._spark)
+        if is_utc(zone) or self._core.replayed() is not None:
+            return
+        table = pa.schema(self._core.snapshot().schema())
+        columns = [table] if source is None else [table, source]
+        for sql, name in conditions:
+            refuse_dependent(sql, name, zone, columns)
+        for column, value in assigned or []:
+            name = f"the value of column `{column}`"
+            if isinstance(value, str):
+                refuse_dependent(value, name, zone, columns, column)
+            else:
+                refuse_conversion(value, column, table, name, zone)
 
     def _merge(self, source: Any, merge: tuple[str, Any]) -> str:
         done = self._change(("merge", *merge, source), None)
@@ -142,6 +171,28 @@ class _OnExecutors:
             raise
         done: dict[str, Any] = json.loads(planned.apply(self._core, results))
         return done
+
+
+def _assigned(set: list[Any], values: pa.Table, first: int = 0) -> list[AssignedValue]:
+    """The columns that are set, each to SQL or to the type of a value; `first` is the first value of these columns."""
+    types = iter(values.schema.types[first:])
+    return [(column, next(types) if sql is None else sql) for column, sql in set]
+
+
+def _of_merge(request: Any, values: pa.Table, source: pa.Schema) -> tuple[list[Condition], list[AssignedValue]]:
+    """The conditions of a merge, and the values that it sets columns to."""
+    conditions: list[Condition] = [(request["on"], "the merge condition")]
+    assigned: list[AssignedValue] = []
+    first = 0
+    for clause in request["clauses"]:
+        conditions.append((clause["condition"], f"the condition of a clause for rows that are {clause['when']}"))
+        if clause["set"] is not None:
+            assigned += _assigned(clause["set"], values, first)
+            first += sum(sql is None for _column, sql in clause["set"])
+        elif clause["except"] is not None:
+            left_out = {name.casefold() for name in clause["except"]}
+            assigned += [(field.name, field.type) for field in source if field.name.casefold() not in left_out]
+    return conditions, assigned
 
 
 def on_executors(spark: SparkSession, table: Table) -> Table:

@@ -33,6 +33,7 @@ from deltic.spark.location import opened, shared
 from deltic.spark.options import location, read_arguments, storage_options, write_arguments
 from deltic.spark.read import group_count, log_plan
 from deltic.spark.schema import fit, nullable, resolve
+from deltic.spark.time_zone import refuse_dependent
 from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
 from deltic.spark.write import discard, engine_and_reason, write_batches
 from deltic.table import Table
@@ -155,6 +156,10 @@ class DelticDataSource(DataSource):
         table = self._table()
         rows = to_arrow(nullable(schema))
         chosen = core_options("overwrite" if overwrite else "append", arguments)
+        if "replace_where" in arguments:
+            # Only Spark's driver knows the session.
+            columns = [rows, table.snapshot().schema] if table.exists() else [rows]
+            refuse_dependent(arguments["replace_where"], "option 'replaceWhere'", None, columns)
         transaction = _deltic.plan_write(table._core, rows, chosen)
         return _Writer(transaction.write_plan(rows), transaction.header(), table.storage_options, attempts)
 

@@ -33,13 +33,15 @@ from deltic.arguments import (
     check_int,
     check_name_or_names,
 )
-from deltic.errors import DelticError
+from deltic.errors import DelticError, InvalidInputError
 from deltic.keyword_hints import with_keyword_hints
 from deltic.progress_bars import Work
 from deltic.spark.location import shared
 from deltic.spark.native import NativeWrite, check_arguments
+from deltic.spark.options import is_utc
 from deltic.spark.schema import nullable
 from deltic.spark.tasks import Batches, collect, results
+from deltic.spark.time_zone import refuse_dependent, session_zone
 from deltic.spark.types import to_arrow
 from deltic.table import Table
 from deltic.telemetry import operation
@@ -49,6 +51,7 @@ from deltic.write_options import core_options
 __all__ = ["write"]
 
 _LOG = logging.getLogger("deltic")
+_OVERWRITE_SETTING = "spark.sql.sources.partitionOverwriteMode"
 
 
 def write_batches(plan: bytes, storage_options: dict[str, str] | None, rows: Iterator[pa.RecordBatch]) -> list[bytes]:
@@ -91,7 +94,7 @@ def write(
     partition_by: Sequence[str] | str | None = None,
     *,
     replace_where: str | None = None,
-    partition_overwrite: PartitionOverwrite = "static",
+    partition_overwrite: PartitionOverwrite | None = None,
     schema_mode: SchemaMode | None = None,
     data_change: bool = True,
     sort_by: Sequence[str] | str | None = None,
@@ -123,9 +126,12 @@ def write(
         uri: A path or URL, or a `deltic.Table`.
         mode: If there is a table already: `"append"`, `"overwrite"`, `"error"` or `"ignore"`.
         partition_by: The partition columns of a new table.
-        replace_where: Which rows `"overwrite"` replaces, as SQL. The tasks check their rows, and the driver deletes
-            those that are replaced, in the same commit.
+        replace_where: Which rows `"overwrite"` replaces, as SQL, which must not depend on the session's time zone if
+            that is not UTC. The tasks check their rows, and the driver deletes those that are replaced, in the same
+            commit.
         partition_overwrite: What `"overwrite"` replaces: `"static"`, all rows; `"dynamic"`, the partitions of the rows.
+            None is the session's setting `spark.sql.sources.partitionOverwriteMode`; without partitions, or with
+            `replace_where`, it has no effect.
         schema_mode: `"merge"` adds columns, `"overwrite"` replaces them; None refuses other columns.
         data_change: False if the rows are those that the table has, in other files.
         sort_by: Columns by which the rows of each file of a task are sorted.
@@ -195,11 +201,16 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    chosen = core_options(mode, options)
+    core_options(mode, options)  # Refuses wrong arguments before the table is opened.
     used, why = engine_and_reason(engine, "engine")
     attempts, rebalances = check_int(max_attempts, "max_attempts", 1), check_bool(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
     rows = to_arrow(nullable(df.schema))
+    if replace_where is not None:
+        _refuse_dependent(replace_where, df, table, rows)
+    elif partition_overwrite is None and mode == "overwrite":
+        options["partition_overwrite"] = _session_overwrite(df, table, partition_by, schema_mode)
+    chosen = core_options(mode, options)
     transaction = _deltic.plan_write(table._core, rows, chosen)
     if transaction.replayed() is not None:
         # Nothing is written, so the rows need not be computed.
@@ -220,6 +231,31 @@ def write(
             )
             _append(transaction, written, discarded)
         return span.record(commit_core(transaction, attempts))
+
+
+def _session_overwrite(
+    df: DataFrame, table: Table, partition_by: Sequence[str] | str | None, schema_mode: SchemaMode | None
+) -> PartitionOverwrite:
+    """What an overwrite replaces by the session's setting, as in delta-spark."""
+    if str(df.sparkSession.conf.get(_OVERWRITE_SETTING)).lower() != "dynamic":
+        return "static"
+    if schema_mode == "overwrite":
+        if _partition_columns(table, partition_by):
+            raise InvalidInputError(
+                'schema_mode="overwrite" is for writes that replace all rows, and the session\'s '
+                f'{_OVERWRITE_SETTING} is dynamic, which leaves some: pass partition_overwrite="static" (the option '
+                "partitionOverwriteMode)"
+            )
+        return "static"
+    return "dynamic"
+
+
+def _refuse_dependent(replace_where: str, df: DataFrame, table: Table, rows: pa.Schema) -> None:
+    """Raise `InvalidInputError` if a condition may depend on the session's time zone."""
+    zone = session_zone(df.sparkSession)
+    if not is_utc(zone):
+        columns = [rows, table.snapshot().schema] if table.exists() else [rows]
+        refuse_dependent(replace_where, "replace_where", zone, columns)
 
 
 def engine_and_reason(engine: object, argument: str) -> tuple[str, str]:
