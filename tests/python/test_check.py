@@ -170,7 +170,9 @@ def test_hints(log: Log) -> None:
     ]
     path = log.hint(5)
     path.write_text(path.read_text().replace('"version": 5', '"version": 4'))
-    assert found(log) == [("last_checkpoint", "the hint is ignored: the checksum of _last_checkpoint does not match its contents", HINT)]
+    assert found(log) == [
+        ("last_checkpoint", "the hint is ignored: the checksum of _last_checkpoint does not match its contents", HINT)
+    ]
     log.put_hint({"version": 3, "size": 2})
     assert [message for _, message, _ in found(log)] == [
         "the hint is stale: it names version 3, the newest checkpoint is 5",

@@ -489,7 +489,10 @@ fn identity_columns_in_a_schema() {
         (r#""delta.identity.start":"3","delta.identity.step":1"#, "`delta.identity.start` that is not a long"),
         (r#""delta.identity.start":3,"delta.identity.step":1.5"#, "`delta.identity.step` that is not a long"),
         (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.highWaterMark":1e99"#, "highWaterMark"),
-        (r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.allowExplicitInsert":1"#, "is not a boolean"),
+        (
+            r#""delta.identity.start":3,"delta.identity.step":1,"delta.identity.allowExplicitInsert":1"#,
+            "is not a boolean",
+        ),
     ] {
         let message = of("\"long\"", metadata).unwrap_err();
         assert!(message.contains(part) && message.contains("`a`"), "{metadata}: {message}");

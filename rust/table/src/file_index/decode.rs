@@ -279,8 +279,11 @@ impl ColumnPlan {
         read_before: Vec<Option<Values>>,
     ) -> Result<Vec<Values>> {
         let needs_texts = self.needs_texts(&read_before);
-        let how =
-            DecodeOptions { views: true, batch_rows: needs_texts.then_some(JSON_BATCH_ROWS), ..DecodeOptions::default() };
+        let how = DecodeOptions {
+            views: true,
+            batch_rows: needs_texts.then_some(JSON_BATCH_ROWS),
+            ..DecodeOptions::default()
+        };
         let all = self.sources.iter().zip(&self.columns).zip(&read_before);
         let unknown: Vec<_> = all.filter(|(_, read_before)| read_before.is_none()).map(|(of, _)| of).collect();
         let mut pieces: Vec<Vec<Values>> = vec![Vec::new(); unknown.len()];
