@@ -82,11 +82,11 @@ async fn enable_in_steps(
     files_per_commit: usize,
 ) -> Result<Enabled> {
     let (mut files, mut batch) = (0, 0_u32);
-    let mut known = HandleCache::default();
+    let mut cache = HandleCache::default();
     loop {
-        let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+        let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
         let snapshot = transaction.snapshot().await?;
-        known = HandleCache { latest: Some(snapshot.clone()), ..HandleCache::default() };
+        cache = HandleCache { latest: Some(snapshot.clone()), ..HandleCache::default() };
         let properties = Properties::of(snapshot.metadata());
         if properties.row_tracking(snapshot.protocol())?.is_some() {
             return Ok(Enabled { version: snapshot.version(), files });

@@ -129,7 +129,7 @@ pub async fn clone(
     if !options.properties.is_empty() {
         transaction.set_properties_of_copy(&options.properties, ids)?;
     }
-    let there = transaction.replaced().cloned();
+    let existing = transaction.replaced().cloned();
     let gives_ids = transaction.gives_row_ids()?;
     let mut plan = Plan::new(source, target, options.deep, gives_ids);
     plan.checks_files = options.checks_files;
@@ -137,19 +137,19 @@ pub async fn clone(
         plan.real_root = target.real_path("").await?;
     }
     let compared = async {
-        if let Some(snapshot) = &there {
+        if let Some(snapshot) = &existing {
             plan.read_existing(snapshot).await?;
         }
         plan.add_all(source, &mut done).await?;
         plan.refuse_missing(source.version())?;
-        match &there {
+        match &existing {
             Some(snapshot) => plan.remove_others(snapshot, &mut done, retry.now_ms()).await,
             None => Ok(()),
         }
     };
     unless_cancelled(compared, retry, nothing_committed).await?;
     let differs = transaction.become_like(source, plan.actions).await?;
-    if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
+    if let Some(snapshot) = existing.filter(|_| !differs && options.mode == CloneMode::Update) {
         return Ok(TransactionEnd::Replayed(snapshot.version()));
     }
     // Every check that could refuse the clone was made before: copying comes last.
@@ -248,10 +248,10 @@ impl<'a> Plan<'a> {
     }
 
     /// Records the files of the table that is at the target already.
-    async fn read_existing(&mut self, there: &Snapshot) -> Result<()> {
+    async fn read_existing(&mut self, existing: &Snapshot) -> Result<()> {
         let members = vec!["path", "deletionVector", "size", "modificationTime", "baseRowId"];
         let columns = AddColumns { members, ..AddColumns::default() };
-        let mut live = std::pin::pin!(there.live_files(&columns).await?);
+        let mut live = std::pin::pin!(existing.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             for row in 0..adds.len() {
                 let add = adds.add(row)?;
@@ -340,8 +340,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Removes the files of the table that is at the target, except those that are part of the clone.
-    async fn remove_others(&mut self, there: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
-        let mut live = std::pin::pin!(there.live_files(&remove_columns(Vec::new())).await?);
+    async fn remove_others(&mut self, existing: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
+        let mut live = std::pin::pin!(existing.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
             for row in self.files.logical().others(&adds)? {
                 let remove = adds.add(row)?.removed(now_ms);
@@ -447,9 +447,9 @@ impl<'a> Plan<'a> {
             Named::Elsewhere(uri) => ("p", uri),
             Named::Here(key) => {
                 let (prefix, name) = key.rsplit_once('/').unwrap_or(("", &key));
-                let text = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
-                match text.filter(|text| relative_path(text).is_ok_and(|path| path == key)) {
-                    Some(text) => ("u", text),
+                let add_path = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
+                match add_path.filter(|add_path| relative_path(add_path).is_ok_and(|path| path == key)) {
+                    Some(add_path) => ("u", add_path),
                     None => return Err(misnamed(&key)),
                 }
             }

@@ -279,7 +279,7 @@ impl State {
 /// Whether a cached column has all that is wanted: bounds with counts also serve where no counts are needed.
 fn serves(cached: &IndexColumn, wanted: &IndexColumn) -> bool {
     match (cached, wanted) {
-        (IndexColumn::Bounds { leaf, counted: true }, IndexColumn::Bounds { leaf: wanted, counted: false }) => {
+        (IndexColumn::Bounds { leaf, with_counts: true }, IndexColumn::Bounds { leaf: wanted, with_counts: false }) => {
             leaf == wanted
         }
         (cached, wanted) => cached == wanted,

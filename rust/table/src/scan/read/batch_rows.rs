@@ -67,9 +67,9 @@ impl ByPages {
             *self = Self { group, bytes: 0 };
         }
         let bytes = footer_bytes(column, rows);
-        let known = column.unencoded_byte_array_data_bytes().is_some();
-        let long = if known { 0 } else { claims.values.saturating_mul(claims.dictionary_value) };
-        let repeated = if known { 0 } else { claims.prefixes };
+        let has_exact_bytes = column.unencoded_byte_array_data_bytes().is_some();
+        let long = if has_exact_bytes { 0 } else { claims.values.saturating_mul(claims.dictionary_value) };
+        let repeated = if has_exact_bytes { 0 } else { claims.prefixes };
         self.bytes = self.bytes.saturating_add(bytes.saturating_add(repeated).max(long));
         fit(rows, self.bytes, max_rows)
     }

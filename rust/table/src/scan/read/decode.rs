@@ -111,12 +111,12 @@ async fn decode_once(
                 ranges = needed;
             }
             Step::Batch(batch) => {
-                let known = skip.min(batch.num_rows());
-                skip -= known;
-                if known == batch.num_rows() {
+                let repeated = skip.min(batch.num_rows());
+                skip -= repeated;
+                if repeated == batch.num_rows() {
                     continue;
                 }
-                let batch = batch.slice(known, batch.num_rows() - known);
+                let batch = batch.slice(repeated, batch.num_rows() - repeated);
                 *sent += batch.num_rows();
                 if out.send(batch).await.is_err() {
                     return Ok(End::Done);

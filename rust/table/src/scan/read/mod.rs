@@ -150,9 +150,9 @@ fn missing(error: Error) -> Error {
 
 /// The columns to return.
 fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
-    let known = table.by_name();
+    let fields_by_name = table.by_name();
     let field = |name: &String| -> Result<StructField> {
-        match known.field(name) {
+        match fields_by_name.field(name) {
             Some(field) => Ok(field.clone()),
             None if row_tracking::is_column(name) || name == row_tracking::ROW_INDEX => {
                 row_tracking::field(name, spec.row_tracking.as_ref(), spec.may_lack_row_ids)
