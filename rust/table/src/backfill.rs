@@ -122,18 +122,18 @@ async fn enable_in_steps(
 }
 
 /// Some files without ids, as actions that add them again.
-async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
+async fn without_ids(snapshot: &Snapshot, max_files: usize) -> Result<Actions> {
     let columns = AddColumns::all();
     let mut actions = Actions::re_add();
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     while let Some(adds) = live.try_next().await? {
         let has_id = |name: &str, row: usize| adds.int64(name).is_some_and(|ids| ids.is_valid(row));
         let rows = (0..adds.len()).filter(|row| !has_id("baseRowId", *row) || !has_id("defaultRowCommitVersion", *row));
-        let left = most.saturating_sub(actions.num_added());
+        let left = max_files.saturating_sub(actions.num_added());
         for add in add_again(&adds, rows.take(left))? {
             actions.push(Action::Add(add))?;
         }
-        if actions.num_added() >= most {
+        if actions.num_added() >= max_files {
             break;
         }
     }

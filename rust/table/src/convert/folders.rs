@@ -57,8 +57,8 @@ impl Folders {
             let string = Some(value.as_str()).filter(|value| *value != NULL_DIRECTORY);
             let parsed = Scalar::parse_partition(string, primitive).map_err(|_| {
                 Error::invalid(format!(
-                    "the folder says `{value}` for the partition column `{name}`, which is not a value of type {primitive}; give the \
-                     column another type in partition_schema"
+                    "the folder says `{value}` for the partition column `{name}`, which is not a value of type {primitive}; \
+                     give the column another type in partition_schema"
                 ))
             })?;
             Ok((name.clone(), parsed.print_partition()?))

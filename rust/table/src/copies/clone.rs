@@ -42,7 +42,7 @@ pub enum CloneMode {
     /// The clone fails.
     #[default]
     Error,
-    /// Its files are removed, except those that both tables have, and its history continues.
+    /// The files of that table are removed, except those that both tables have, and its history continues.
     Replace,
     /// As [`CloneMode::Replace`], but nothing is committed if nothing differs.
     Update,
@@ -67,10 +67,10 @@ pub struct CloneOptions {
 
 /// The metrics of a clone, as the history has them.
 #[derive(Debug, Default)]
-struct Counted {
+struct CloneMetrics {
     /// Bytes of the data files of the source.
     source_table_size: u64,
-    /// Its data files.
+    /// Data files of the source.
     source_num_of_files: u64,
     /// Files that are removed from the table that was at the target.
     num_removed_files: u64,
@@ -82,7 +82,7 @@ struct Counted {
     copied_files_size: u64,
 }
 
-impl Counted {
+impl CloneMetrics {
     /// As the operation metrics of the commit.
     fn metrics(&self) -> Map<String, Value> {
         let counts = [
@@ -118,7 +118,7 @@ pub async fn clone(
     if !options.deep {
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
     }
-    let mut done = Counted::default();
+    let mut done = CloneMetrics::default();
     let commit = commit_options(source, &options)?;
     let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let replaces = options.mode != CloneMode::Error;
@@ -268,7 +268,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Adds the files of the source, except those that the target has already.
-    async fn add_all(&mut self, source: &Snapshot, done: &mut Counted) -> Result<()> {
+    async fn add_all(&mut self, source: &Snapshot, done: &mut CloneMetrics) -> Result<()> {
         let mut live = std::pin::pin!(source.live_files(&AddColumns::all()).await?);
         while let Some(adds) = live.try_next().await? {
             if self.checks_files {
@@ -340,7 +340,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Removes the files of the table that is at the target, except those that are part of the clone.
-    async fn remove_others(&mut self, existing: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
+    async fn remove_others(&mut self, existing: &Snapshot, done: &mut CloneMetrics, now_ms: i64) -> Result<()> {
         let mut live = std::pin::pin!(existing.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
             for row in self.files.logical().others(&adds)? {
@@ -447,9 +447,9 @@ impl<'a> Plan<'a> {
             Named::Elsewhere(uri) => ("p", uri),
             Named::Here(key) => {
                 let (prefix, name) = key.rsplit_once('/').unwrap_or(("", &key));
-                let add_path = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
-                match add_path.filter(|add_path| relative_path(add_path).is_ok_and(|path| path == key)) {
-                    Some(add_path) => ("u", add_path),
+                let vector_path = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
+                match vector_path.filter(|vector_path| relative_path(vector_path).is_ok_and(|path| path == key)) {
+                    Some(vector_path) => ("u", vector_path),
                     None => return Err(misnamed(&key)),
                 }
             }

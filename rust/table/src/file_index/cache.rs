@@ -251,8 +251,8 @@ impl State {
         true
     }
 
-    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `added`: bytes to be added to a
-    /// column.
+    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `added`: bytes to be
+    /// added to a column.
     fn column_to_evict(&self, added: Option<(&IndexColumn, usize)>) -> Option<usize> {
         let added =
             |cached: &Cached| added.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);

@@ -32,8 +32,8 @@ pub(super) async fn read(
     Ok(ChunkedColumns { bounds: bounds(part, group, plan, rows).await?, paths: paths(part, group, plan).await? })
 }
 
-/// The bounds from JSON statistics. `None` if the statistics are short or of an unusual encoding: they are decoded with the other
-/// columns then.
+/// The bounds from JSON statistics. `None` if the statistics are short or of an unusual encoding: then they are
+/// decoded with the other columns.
 async fn bounds(
     part: &Arc<ActionFile>,
     group: usize,

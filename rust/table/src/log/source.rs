@@ -79,7 +79,7 @@ impl LogSource {
         self.storage.get_range(&log_file_path(&file.file_name), 0..bytes).await
     }
 
-    /// All actions of a listed commit, parsed on another thread than those that wait for stores.
+    /// All actions of a listed commit, parsed on a worker thread.
     ///
     /// # Errors
     /// `Corrupt` for content that is not a commit, and those of the store, with file and version.

@@ -15,7 +15,7 @@ use crate::footer;
 use deltic_store::Storage;
 
 /// How many bytes are fetched from the end of a file at first.
-const TAIL: u64 = 64 * 1024;
+const TAIL_BYTES: u64 = 64 * 1024;
 
 /// A data file that is being read.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(crate) struct FileBytes {
 impl FileBytes {
     /// Fetches the end of the file.
     pub(crate) async fn open(storage: Storage, path: String, size: u64) -> Result<Self> {
-        let start = size.saturating_sub(TAIL);
+        let start = size.saturating_sub(TAIL_BYTES);
         let mut file = Self { storage, path, size, tail: Bytes::new() };
         file.tail = file.fetch(std::slice::from_ref(&(start..size))).await?.pop().unwrap_or_default();
         Ok(file)

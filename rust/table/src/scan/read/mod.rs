@@ -287,13 +287,13 @@ async fn start_units(
     options: ReadOptions,
     sender: mpsc::Sender<UnitBatches>,
 ) -> Result<()> {
-    let most = options.concurrent_files.max(1);
-    let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let concurrent_files = options.concurrent_files.max(1);
+    let permits = Arc::new(Semaphore::new(concurrent_files.min(Semaphore::MAX_PERMITS)));
     let open = |task: Result<FileTask>| {
         let scan = Arc::clone(&scan);
         async move { TaskGuard(tokio::spawn(open(scan, task?))).outcome().await }
     };
-    let mut opened = tasks.map(open).buffered(most.saturating_mul(OPENED_AHEAD));
+    let mut opened = tasks.map(open).buffered(concurrent_files.saturating_mul(OPENED_AHEAD));
     while let Some(units) = opened.try_next().await? {
         for unit in units {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return Ok(()) };
