@@ -82,11 +82,11 @@ async fn enable_in_steps(
     files_per_commit: usize,
 ) -> Result<Enabled> {
     let (mut files, mut batch) = (0, 0_u32);
-    let mut known = HandleCache::default();
+    let mut cache = HandleCache::default();
     loop {
-        let mut transaction = Transaction::begin(storage, known, TransactionOptions::default(), ids).await?;
+        let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
         let snapshot = transaction.snapshot().await?;
-        known = HandleCache { latest: Some(snapshot.clone()), ..HandleCache::default() };
+        cache = HandleCache { latest: Some(snapshot.clone()), ..HandleCache::default() };
         let properties = Properties::of(snapshot.metadata());
         if properties.row_tracking(snapshot.protocol())?.is_some() {
             return Ok(Enabled { version: snapshot.version(), files });
@@ -122,18 +122,18 @@ async fn enable_in_steps(
 }
 
 /// Some files without ids, as actions that add them again.
-async fn without_ids(snapshot: &Snapshot, most: usize) -> Result<Actions> {
+async fn without_ids(snapshot: &Snapshot, max_files: usize) -> Result<Actions> {
     let columns = AddColumns::all();
     let mut actions = Actions::re_add();
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await?);
     while let Some(adds) = live.try_next().await? {
         let has_id = |name: &str, row: usize| adds.int64(name).is_some_and(|ids| ids.is_valid(row));
         let rows = (0..adds.len()).filter(|row| !has_id("baseRowId", *row) || !has_id("defaultRowCommitVersion", *row));
-        let left = most.saturating_sub(actions.num_added());
+        let left = max_files.saturating_sub(actions.num_added());
         for add in add_again(&adds, rows.take(left))? {
             actions.push(Action::Add(add))?;
         }
-        if actions.num_added() >= most {
+        if actions.num_added() >= max_files {
             break;
         }
     }

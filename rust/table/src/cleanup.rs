@@ -114,12 +114,12 @@ async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
     let oldest_kept = start_of_day(now_ms.saturating_sub(DAY_MS));
     let mut sidecars = LogSource::of(storage).list_sidecars().await?;
     sidecars.retain(|sidecar| sidecar.modified_ms < oldest_kept);
-    let mut seen = HashSet::new();
+    let mut read_before = HashSet::new();
     for _ in 0..2 {
         if sidecars.is_empty() {
             return Ok(0);
         }
-        let named = named_sidecars(storage, &mut seen).await?;
+        let named = named_sidecars(storage, &mut read_before).await?;
         sidecars.retain(|sidecar| !named.contains(file_name(&sidecar.path)));
     }
     let mut removed = 0;
@@ -130,8 +130,8 @@ async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
     Ok(removed)
 }
 
-/// The names of the sidecars of all checkpoints that are not in `seen`.
-async fn named_sidecars(storage: &Storage, seen: &mut HashSet<(String, u64, i64)>) -> Result<HashSet<String>> {
+/// The names of the sidecars of all checkpoints that are not in `read_before`.
+async fn named_sidecars(storage: &Storage, read_before: &mut HashSet<(String, u64, i64)>) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for file in LogSource::of(storage).list(0).await?.iter().filter(|file| file.size > 0) {
         let kind = match &file.name {
@@ -149,7 +149,7 @@ async fn named_sidecars(storage: &Storage, seen: &mut HashSet<(String, u64, i64)
             | LogName::CheckpointMultiPart { .. } => continue,
         };
         // A classic checkpoint may have been overwritten by another one.
-        if seen.insert((file.file_name.clone(), file.size, file.modified_ms)) {
+        if read_before.insert((file.file_name.clone(), file.size, file.modified_ms)) {
             let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] };
             let open = OpenCheckpoint::open(storage, &checkpoint).await?;
             named.extend(open.sidecars().iter().map(|(path, _)| file_name(path).to_owned()));

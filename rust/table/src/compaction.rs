@@ -56,7 +56,7 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
     let name = LogName::Compacted { start, end }.to_string();
     match put_log_file(storage, &name, &lines).await? {
         Put::Created | Put::Exists => Ok(log_file_path(&name)),
-        Put::Unknown(lost) => Err(lost),
+        Put::Unknown(error) => Err(error),
     }
 }
 

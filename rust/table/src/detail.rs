@@ -48,8 +48,8 @@ impl Detail {
             num_files = num_files.saturating_add(adds.len() as u64);
             let sizes = adds.size().into_iter().flatten().flatten();
             size_in_bytes = sizes.fold(size_in_bytes, |all, size| all.saturating_add(size.try_into().unwrap_or(0)));
-            let counted = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(in_table)?;
-            let rows = counted.into_iter().try_fold(0_u64, |all, rows| Some(all.saturating_add(rows?)));
+            let counts = known_rows(&adds, &BooleanBuffer::new_set(adds.len())).map_err(in_table)?;
+            let rows = counts.into_iter().try_fold(0_u64, |all, rows| Some(all.saturating_add(rows?)));
             num_rows = num_rows.zip(rows).map(|(all, more)| all.saturating_add(more));
         }
         let state = load_table_state(snapshot).await?;

@@ -91,8 +91,8 @@ async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
     if !dry_run {
         let put = |(path, mut lines): (String, Vec<String>)| async move {
             lines.sort();
-            let text: String = lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect();
-            storage.put(&path, Bytes::from(text)).await
+            let lines: String = lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect();
+            storage.put(&path, Bytes::from(lines)).await
         };
         stream::iter(contents).map(put).buffer_unordered(CONCURRENT_PUTS).try_collect::<()>().await?;
         for outcome in storage.delete_many(&manifests.deleted).await {

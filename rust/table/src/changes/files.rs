@@ -3,7 +3,7 @@
 //! A pure function from actions to files. If the commit has change files, they have all changes. Otherwise the rows of an added
 //! file are inserts and those of a removed one deletes. A file that is removed and added in the same commit has only another
 //! deletion vector: rows that only the new vector deletes were deleted, rows that only the old one deletes were restored.
-//! Actions that only rearrange rows (`dataChange` false) are no changes.
+//! Actions that only rearrange rows (`dataChange` false) are not changes.
 //!
 //! PROTOCOL.md: "Reader Requirements for AddCDCFile".
 

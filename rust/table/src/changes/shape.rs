@@ -70,7 +70,7 @@ struct Mappings {
 
 impl Mappings {
     fn structs(&self, older: &StructType, newer: &StructType, path: &str) -> Result<Option<String>> {
-        let mut known = BTreeSet::new();
+        let mut matched = BTreeSet::new();
         for field in &older.fields {
             let path = join(path, &field.name);
             let Some(found) = self.find(field, newer)? else {
@@ -79,7 +79,7 @@ impl Mappings {
                 }
                 return Ok(Some(format!("column `{path}` was dropped or renamed")));
             };
-            known.insert(found.name.as_str());
+            matched.insert(found.name.as_str());
             if found.name != field.name && !self.types_alone {
                 return Ok(Some(format!("column `{path}` was renamed to `{}`", found.name)));
             }
@@ -93,7 +93,7 @@ impl Mappings {
         if self.types_alone {
             return Ok(None);
         }
-        let added = newer.fields.iter().find(|field| !field.nullable && !known.contains(field.name.as_str()));
+        let added = newer.fields.iter().find(|field| !field.nullable && !matched.contains(field.name.as_str()));
         Ok(added.map(|field| format!("column `{}`, which may not be null, was added", join(path, &field.name))))
     }
 

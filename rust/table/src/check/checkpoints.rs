@@ -42,10 +42,10 @@ impl Checker<'_> {
         }
         if let Some(parts) = hint.parts {
             let of_set = |f: &&LogFile| matches!(f.name, LogName::CheckpointMultiPart { version, parts: p, .. } if (version, p) == (hint.version, parts));
-            let there = self.listing.iter().filter(of_set).count();
-            if usize::try_from(parts) != Ok(there) {
+            let found = self.listing.iter().filter(of_set).count();
+            if usize::try_from(parts) != Ok(found) {
                 let version = hint.version;
-                self.about_hint(format!("{there} of the {parts} parts of the checkpoint of version {version} exist"));
+                self.about_hint(format!("{found} of the {parts} parts of the checkpoint of version {version} exist"));
             }
         }
         match checkpoints.get(&hint.version) {
@@ -119,9 +119,9 @@ impl Checker<'_> {
 
     /// Finds multi-part checkpoints that lack parts.
     pub(super) fn incomplete(&mut self) {
-        for (version, parts, there) in incomplete_checkpoints(&self.listing) {
+        for (version, parts, found) in incomplete_checkpoints(&self.listing) {
             let message =
-                format!("{there} of the {parts} parts of a checkpoint of version {version} exist; readers skip it");
+                format!("{found} of the {parts} parts of a checkpoint of version {version} exist; readers skip it");
             self.findings.add(FindingKind::Checkpoint, message, None);
         }
     }
@@ -155,13 +155,18 @@ impl Checker<'_> {
                 return Ok(());
             }
         };
-        let (here, there) = ("the checkpoint", "the commits");
-        let states =
-            (VersionRecord { name: here, content: &states.0 }, VersionRecord { name: there, content: &states.1 });
+        let (checkpoint_name, commits_name) = ("the checkpoint", "the commits");
+        let states = (
+            VersionRecord { name: checkpoint_name, content: &states.0 },
+            VersionRecord { name: commits_name, content: &states.1 },
+        );
         for sentence in state_differences(states.0, states.1) {
             self.findings.add(FindingKind::Checkpoint, sentence, path.clone());
         }
-        let files = (VersionRecord { name: here, content: &files.0 }, VersionRecord { name: there, content: &files.1 });
+        let files = (
+            VersionRecord { name: checkpoint_name, content: &files.0 },
+            VersionRecord { name: commits_name, content: &files.1 },
+        );
         for (path, sentence) in file_differences(files.0, files.1) {
             self.findings.add(FindingKind::Checkpoint, sentence, Some(path));
         }
@@ -192,7 +197,7 @@ async fn count(checkpoint: &Checkpoint, open: &OpenCheckpoint) -> Result<Counts>
     let state = open.non_file_actions();
     let others = state.txns.len() + state.domains.len() + open.sidecars().len();
     let single = [state.protocol.is_some(), state.metadata.is_some(), state.checkpoint_metadata.is_some()];
-    let single = single.iter().filter(|there| **there).count();
+    let single = single.iter().filter(|is_present| **is_present).count();
     let bytes = checkpoint.files.iter().map(|f| f.size).chain(open.sidecars().iter().map(|(_, size)| *size));
     Ok(Counts { actions: (others + single) as u64 + adds + removes, adds, bytes: bytes.fold(0, u64::saturating_add) })
 }

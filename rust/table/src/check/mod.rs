@@ -260,8 +260,8 @@ impl Checker<'_> {
             });
             match source {
                 Ok(Some(VectorFile { path, end })) => {
-                    let known = needed.entry(path).or_default();
-                    *known = end.max(*known);
+                    let length = needed.entry(path).or_default();
+                    *length = end.max(*length);
                 }
                 Ok(None) => {}
                 Err(e) => {

@@ -436,7 +436,8 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
     let clustering = work.order.as_ref().map(|order| order.clustering()).unwrap_or_default();
     // The sort is stable, so the others stay in the order of the schema.
     leaves.sort_by_key(|leaf| !clustering.contains(&leaf.path));
-    columns.extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| IndexColumn::Bounds { leaf, counted: false }));
+    columns
+        .extend(leaves.into_iter().take(TAGGED_COLUMNS).map(|leaf| IndexColumn::Bounds { leaf, with_counts: false }));
     Ok(columns)
 }
 

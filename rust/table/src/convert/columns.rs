@@ -16,14 +16,14 @@ pub(super) fn check_same_types(table: &StructType, file: &StructType) -> Result<
 fn check_fields(table: &StructType, file: &StructType, above: &str) -> Result<()> {
     for field in &file.fields {
         let path = if above.is_empty() { field.name.clone() } else { format!("{above}.{}", field.name) };
-        let Some(known) = table.field(&field.name) else { continue };
-        if known.name != field.name {
+        let Some(column) = table.field(&field.name) else { continue };
+        if column.name != field.name {
             return Err(Error::invalid(format!(
                 "the column `{path}` is spelled `{}` in other files; rewrite the files with one spelling",
-                known.name
+                column.name
             )));
         }
-        check_type(&known.data_type, &field.data_type, &path)?;
+        check_type(&column.data_type, &field.data_type, &path)?;
     }
     Ok(())
 }
@@ -63,7 +63,7 @@ pub(super) fn check_arrow_type(field: &Field, path: &str) -> Result<()> {
     }
 }
 
-/// The same columns, all nullable: the next file may lack values that this one has in every row.
+/// The columns of `schema`, all nullable: the next file may lack values that this one has in every row.
 pub(super) fn nullable(schema: &StructType) -> StructType {
     let field = |field: &StructField| StructField {
         nullable: true,

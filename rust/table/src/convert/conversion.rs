@@ -69,7 +69,7 @@ pub struct Converted {
 /// Makes a table of the Parquet files at `storage`.
 ///
 /// # Errors
-/// `TableExists` if there is a table already; `Invalid` for files that are no Parquet, that are not in folders of the
+/// `TableExists` if there is a table already; `Invalid` for files that are not Parquet, that are not in folders of the
 /// partition columns, or whose columns no table can have or do not fit those of other files; `NotFound` if there is no file;
 /// `Unsupported` for files of another format's table whose columns are not those of that table; `Invalid` if that table was
 /// written meanwhile; `Interrupted`.
@@ -107,7 +107,7 @@ impl Conversion {
         if Snapshot::find(storage).await?.is_some() {
             return Err(in_table(Error::table_exists()));
         }
-        let begun = async {
+        let started = async {
             let indexed = IndexedColumns::of(Properties::new(&options.properties))?;
             let indexed = options.collect_statistics.then_some(indexed);
             let mut found = Converted::default();
@@ -127,7 +127,7 @@ impl Conversion {
             found.schema = schema;
             Ok((of_foreign(storage, foreign).await?, settings, found))
         };
-        let (files, settings, found) = begun.await.map_err(in_table)?;
+        let (files, settings, found) = started.await.map_err(in_table)?;
         let (footers, adds) = (Footers::with(storage, settings), Actions::new());
         Ok(Self { storage: storage.clone(), options, files, footers, found, adds })
     }
@@ -252,11 +252,11 @@ fn check_properties(options: &mut ConvertOptions) -> Result<()> {
 }
 
 /// The columns of the files so far, with the new columns of this file. `None` if it has no new ones.
-fn take_columns(known: &StructType, file: &StructType) -> Result<Option<StructType>> {
-    if known == file {
+fn take_columns(merged: &StructType, file: &StructType) -> Result<Option<StructType>> {
+    if merged == file {
         return Ok(None);
     }
-    let merged = merge(known, file, false);
+    let merged = merge(merged, file, false);
     check_same_types(&merged, file)?;
     Ok(Some(merged))
 }

@@ -135,8 +135,8 @@ impl DistributedConvert {
         self.step = Step::Failed;
         let in_table = |e: Error| e.in_table(self.conversion.storage.location());
         let (tasks, files_per_task) = (tasks.max(1), files_per_task.max(1));
-        let most = tasks.saturating_mul(files_per_task).min(FILES_PER_TASK_SET);
-        let files = self.conversion.files.by_ref().take(most);
+        let max_files = tasks.saturating_mul(files_per_task).min(FILES_PER_TASK_SET);
+        let files = self.conversion.files.by_ref().take(max_files);
         let files: Vec<Existing> = files.try_collect().await.map_err(in_table)?;
         if files.is_empty() {
             self.step = Step::AllRead;

@@ -65,7 +65,7 @@ pub struct ForeignFile {
     pub path: String,
     /// Its bytes.
     pub size: u64,
-    /// The text forms of the partition values by column name; none means null.
+    /// The string forms of the partition values by column name; none means null.
     pub partition_values: PartitionValues,
     /// Field ids by name of columns whose value in its metadata no partition value can express: the file itself
     /// must have these columns.
@@ -160,7 +160,7 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
     let mut values = PartitionValues::new();
     for name in &table.partition_by {
         let column = partition_column(&table.schema, name)?;
-        let text = file.partition_values.get(name).ok_or_else(|| {
+        let value = file.partition_values.get(name).ok_or_else(|| {
             Error::invalid(format!("the file has no value of the partition column `{name}`, or several"))
         })?;
         let Some(primitive) = column.data_type.as_primitive() else {
@@ -170,7 +170,7 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
             );
             return Err(Error::invalid(message));
         };
-        if text.as_deref() == Some("") {
+        if value.as_deref() == Some("") {
             let message = format!(
                 "the file's value of the partition column `{name}` is the empty string, which a Delta table reads as null; \
                  write these rows again with another value"
@@ -178,7 +178,7 @@ fn values(table: &ForeignTable, file: &ForeignFile) -> Result<PartitionValues> {
             return Err(Error::unsupported("empty partition values", message));
         }
         let parsed =
-            Scalar::parse_partition(text.as_deref(), primitive).map_err(|e| Error::invalid(e.message().to_owned()))?;
+            Scalar::parse_partition(value.as_deref(), primitive).map_err(|e| Error::invalid(e.message().to_owned()))?;
         values.insert(ColumnMapping::Id.physical_name(column)?.to_owned(), parsed.print_partition()?);
     }
     Ok(values)

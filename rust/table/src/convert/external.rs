@@ -5,7 +5,7 @@
 //! checks or computes something for each row is refused, with the reason, and so is a type that its files would not record
 //! exactly.
 //!
-//! Partition values are ASCII text in the names of folders: `%` and every character beyond ASCII is escaped before the
+//! Partition values are ASCII strings in the names of folders: `%` and every character beyond ASCII is escaped before the
 //! engine adds Hive's own escapes, since the character set of file names is not known.
 //!
 //! Proved by `tests/spark/test_native_write.py`.
@@ -48,7 +48,7 @@ pub struct ExternalLayout {
     folder: String,
     /// The columns of the files by their names in the rows, as a `schemaString`.
     columns: String,
-    /// The same by their names in the files.
+    /// The columns of the files by their names in the files, as a `schemaString`.
     files: String,
     /// The partition columns by their names in the rows.
     partitions: String,
@@ -80,7 +80,7 @@ impl ExternalLayout {
                 columns: plain(&columns.data),
                 files: json::to_json(&described(&named, columns.mapping)),
                 partitions: plain(&columns.partitions),
-                folders: partitions.fields.iter().map(|field| folder_text(&field.name)).collect(),
+                folders: partitions.fields.iter().map(|field| folder_string(&field.name)).collect(),
                 compression,
                 compression_level,
                 max_rows_per_file: spec.max_rows_per_file,
@@ -126,13 +126,13 @@ impl Columns {
 /// `Internal` for an id that is not a single path segment: the directory would not belong to this write alone.
 pub(super) fn folder(plan: &WritePlan) -> Result<String> {
     let id = Uuid::parse_str(&plan.txn_id);
-    Ok(id.map_err(|e| Error::internal("a transaction has an id that is no UUID").caused_by(e))?.to_string())
+    Ok(id.map_err(|e| Error::internal("a transaction has an id that is not a UUID").caused_by(e))?.to_string())
 }
 
-/// A text as it is in the name of a folder, before the engine adds its escapes.
-pub(super) fn folder_text(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
+/// A string as it is in the name of a folder, before the engine adds its escapes.
+pub(super) fn folder_string(string: &str) -> String {
+    let mut out = String::with_capacity(string.len());
+    for byte in string.bytes() {
         match byte {
             b' '..=b'~' if byte != b'%' => out.push(char::from(byte)),
             // Writing to a String does not fail.

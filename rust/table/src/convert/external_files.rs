@@ -22,7 +22,7 @@ use parquet::basic::Type as PhysicalType;
 use percent_encoding::percent_decode_str;
 
 use super::conversion::CONCURRENT_FOOTERS;
-use super::external::{Columns, folder, folder_text};
+use super::external::{Columns, folder, folder_string};
 use super::footers::{Wanted, null_rows, statistics};
 use crate::footer::calendar::Calendars;
 use crate::scan::file_footer::look_at_footer;
@@ -143,7 +143,7 @@ impl Expected {
         let indexed = physical_indexed(&spec.indexed_columns, &columns.data, columns.mapping)?.and(&spec.clustering);
         Ok(Self {
             required,
-            folders: names.iter().map(|name| folder_text(name)).collect(),
+            folders: names.iter().map(|name| folder_string(name)).collect(),
             splitter: PartitionSplitter::new(&partitions, &names)?,
             wanted: Wanted { indexed, prefix_length: spec.string_prefix_length, floats: false },
             data_change: !spec.rearrange_only,
@@ -219,9 +219,9 @@ impl Expected {
             if decoded(key)? != *name {
                 return Err(wrong());
             }
-            let text = if value == NULL_DIRECTORY { None } else { Some(decoded(&decoded(value)?)?) };
+            let string = if value == NULL_DIRECTORY { None } else { Some(decoded(&decoded(value)?)?) };
             let primitive = field.data_type.as_primitive().ok_or_else(wrong)?;
-            let parsed = Scalar::parse_partition(text.as_deref(), primitive).map_err(|e| {
+            let parsed = Scalar::parse_partition(string.as_deref(), primitive).map_err(|e| {
                 Error::invalid(format!("a value of the partition column `{}`: {}", field.name, e.message()))
             })?;
             fields.push(Field::new(&field.name, to_arrow_type(&field.data_type), true));
@@ -243,10 +243,10 @@ fn bounds_have_nan(created_by: &str) -> bool {
     version.is_some_and(|minor| minor <= LAST_TESTED_MINOR)
 }
 
-/// A text without its percent escapes.
-fn decoded(text: &str) -> Result<String> {
-    let plain = percent_decode_str(text).decode_utf8().map_err(|e| {
-        Error::invalid(format!("the folder text `{text}` is no UTF-8, as partition values must be")).caused_by(e)
+/// A string without its percent escapes.
+fn decoded(string: &str) -> Result<String> {
+    let plain = percent_decode_str(string).decode_utf8().map_err(|e| {
+        Error::invalid(format!("the folder name `{string}` is not UTF-8, as partition values must be")).caused_by(e)
     })?;
     Ok(plain.into_owned())
 }

@@ -54,11 +54,11 @@ impl Folders {
             return Err(self.mismatch(&found));
         }
         let value = |((name, primitive), (_, value)): (&(String, PrimitiveType), &(String, String))| {
-            let text = Some(value.as_str()).filter(|value| *value != NULL_DIRECTORY);
-            let parsed = Scalar::parse_partition(text, primitive).map_err(|_| {
+            let string = Some(value.as_str()).filter(|value| *value != NULL_DIRECTORY);
+            let parsed = Scalar::parse_partition(string, primitive).map_err(|_| {
                 Error::invalid(format!(
-                    "the folder says `{value}` for the partition column `{name}`, which is no {primitive}; give the \
-                     column another type in partition_schema"
+                    "the folder says `{value}` for the partition column `{name}`, which is not a value of type {primitive}; \
+                     give the column another type in partition_schema"
                 ))
             })?;
             Ok((name.clone(), parsed.print_partition()?))
@@ -83,6 +83,6 @@ impl Folders {
 /// The column and the value in the name of a partition folder.
 fn pair(folder: &str) -> Option<(String, String)> {
     let (name, value) = folder.split_once('=')?;
-    let plain = |text: &str| percent_decode_str(text).decode_utf8().ok().map(Cow::into_owned);
+    let plain = |string: &str| percent_decode_str(string).decode_utf8().ok().map(Cow::into_owned);
     Some((plain(name).filter(|name| !name.is_empty())?, plain(value)?))
 }

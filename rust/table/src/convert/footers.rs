@@ -33,7 +33,7 @@ pub(super) struct Footer {
     /// Its columns, all nullable, without the partition columns in folder names. `None` if the table's columns are known
     /// already.
     pub(super) schema: Option<StructType>,
-    /// The text of `add.stats`.
+    /// The JSON of `add.stats`.
     pub(super) stats: String,
 }
 
@@ -67,7 +67,7 @@ impl Footers {
     /// Reads the footer of a file.
     ///
     /// # Errors
-    /// `Invalid` for a file that is no Parquet, and for columns that no table has; `Unsupported` for those that the table
+    /// `Invalid` for a file that is not Parquet, and for columns that no table has; `Unsupported` for those that the table
     /// cannot find or read in it. They name the file.
     pub(super) async fn read(&self, file: &Existing) -> Result<Footer> {
         let (settings, stored) = (Arc::clone(&self.settings), file.stored.clone());
@@ -76,12 +76,12 @@ impl Footers {
             settings.describe(file)
         };
         let described = look_at_footer(&self.storage, &file.path, file.size, describe);
-        described.await.map_err(|e| if e.is_corrupt() { no_parquet(&e) } else { e }.in_file(file.path.clone()))
+        described.await.map_err(|e| if e.is_corrupt() { not_parquet(&e) } else { e }.in_file(file.path.clone()))
     }
 }
 
-/// The error for a file that is no Parquet file; it is not called damage of a table, since there is no table yet.
-fn no_parquet(error: &Error) -> Error {
+/// The error for a file that is not Parquet; it is not called damage of a table, since there is no table yet.
+fn not_parquet(error: &Error) -> Error {
     let why = std::error::Error::source(error).map_or_else(|| error.message().to_owned(), ToString::to_string);
     Error::invalid(format!(
         "the file cannot be read as Parquet ({why}), and all files that are not hidden must be Parquet; move it to \
@@ -153,7 +153,7 @@ pub(super) struct Wanted {
     pub(super) floats: bool,
 }
 
-/// The text of `add.stats`, from the statistics of the row groups.
+/// The JSON of `add.stats`, from the statistics of the row groups.
 pub(super) fn statistics(
     metadata: &ArrowReaderMetadata,
     schema: &StructType,

@@ -171,7 +171,7 @@ async fn hinted(storage: &Storage) -> Result<Option<Hint>> {
         Err(error) => return Err(error),
     };
     let text = std::str::from_utf8(&bytes).map_err(|_| {
-        Error::invalid(format!("`{HINT}` is no text, so that it does not say which metadata is the newest; {INSTEAD}"))
+        Error::invalid(format!("`{HINT}` is not text, so that it does not say which metadata is the newest; {INSTEAD}"))
     })?;
     // A writer that dies while writing may leave an empty one.
     Ok(Some(text.trim()).filter(|text| !text.is_empty()).map(|text| Hint(text.to_owned())))

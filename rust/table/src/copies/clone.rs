@@ -42,7 +42,7 @@ pub enum CloneMode {
     /// The clone fails.
     #[default]
     Error,
-    /// Its files are removed, except those that both tables have, and its history continues.
+    /// The files of that table are removed, except those that both tables have, and its history continues.
     Replace,
     /// As [`CloneMode::Replace`], but nothing is committed if nothing differs.
     Update,
@@ -67,10 +67,10 @@ pub struct CloneOptions {
 
 /// The metrics of a clone, as the history has them.
 #[derive(Debug, Default)]
-struct Counted {
+struct CloneMetrics {
     /// Bytes of the data files of the source.
     source_table_size: u64,
-    /// Its data files.
+    /// Data files of the source.
     source_num_of_files: u64,
     /// Files that are removed from the table that was at the target.
     num_removed_files: u64,
@@ -82,7 +82,7 @@ struct Counted {
     copied_files_size: u64,
 }
 
-impl Counted {
+impl CloneMetrics {
     /// As the operation metrics of the commit.
     fn metrics(&self) -> Map<String, Value> {
         let counts = [
@@ -118,7 +118,7 @@ pub async fn clone(
     if !options.deep {
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
     }
-    let mut done = Counted::default();
+    let mut done = CloneMetrics::default();
     let commit = commit_options(source, &options)?;
     let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let replaces = options.mode != CloneMode::Error;
@@ -129,7 +129,7 @@ pub async fn clone(
     if !options.properties.is_empty() {
         transaction.set_properties_of_copy(&options.properties, ids)?;
     }
-    let there = transaction.replaced().cloned();
+    let existing = transaction.replaced().cloned();
     let gives_ids = transaction.gives_row_ids()?;
     let mut plan = Plan::new(source, target, options.deep, gives_ids);
     plan.checks_files = options.checks_files;
@@ -137,19 +137,19 @@ pub async fn clone(
         plan.real_root = target.real_path("").await?;
     }
     let compared = async {
-        if let Some(snapshot) = &there {
+        if let Some(snapshot) = &existing {
             plan.read_existing(snapshot).await?;
         }
         plan.add_all(source, &mut done).await?;
         plan.refuse_missing(source.version())?;
-        match &there {
+        match &existing {
             Some(snapshot) => plan.remove_others(snapshot, &mut done, retry.now_ms()).await,
             None => Ok(()),
         }
     };
     unless_cancelled(compared, retry, nothing_committed).await?;
     let differs = transaction.become_like(source, plan.actions).await?;
-    if let Some(snapshot) = there.filter(|_| !differs && options.mode == CloneMode::Update) {
+    if let Some(snapshot) = existing.filter(|_| !differs && options.mode == CloneMode::Update) {
         return Ok(TransactionEnd::Replayed(snapshot.version()));
     }
     // Every check that could refuse the clone was made before: copying comes last.
@@ -248,10 +248,10 @@ impl<'a> Plan<'a> {
     }
 
     /// Records the files of the table that is at the target already.
-    async fn read_existing(&mut self, there: &Snapshot) -> Result<()> {
+    async fn read_existing(&mut self, existing: &Snapshot) -> Result<()> {
         let members = vec!["path", "deletionVector", "size", "modificationTime", "baseRowId"];
         let columns = AddColumns { members, ..AddColumns::default() };
-        let mut live = std::pin::pin!(there.live_files(&columns).await?);
+        let mut live = std::pin::pin!(existing.live_files(&columns).await?);
         while let Some(adds) = live.try_next().await? {
             for row in 0..adds.len() {
                 let add = adds.add(row)?;
@@ -268,7 +268,7 @@ impl<'a> Plan<'a> {
     }
 
     /// Adds the files of the source, except those that the target has already.
-    async fn add_all(&mut self, source: &Snapshot, done: &mut Counted) -> Result<()> {
+    async fn add_all(&mut self, source: &Snapshot, done: &mut CloneMetrics) -> Result<()> {
         let mut live = std::pin::pin!(source.live_files(&AddColumns::all()).await?);
         while let Some(adds) = live.try_next().await? {
             if self.checks_files {
@@ -340,8 +340,8 @@ impl<'a> Plan<'a> {
     }
 
     /// Removes the files of the table that is at the target, except those that are part of the clone.
-    async fn remove_others(&mut self, there: &Snapshot, done: &mut Counted, now_ms: i64) -> Result<()> {
-        let mut live = std::pin::pin!(there.live_files(&remove_columns(Vec::new())).await?);
+    async fn remove_others(&mut self, existing: &Snapshot, done: &mut CloneMetrics, now_ms: i64) -> Result<()> {
+        let mut live = std::pin::pin!(existing.live_files(&remove_columns(Vec::new())).await?);
         while let Some(adds) = live.try_next().await? {
             for row in self.files.logical().missing(&adds)? {
                 let remove = adds.add(row)?.removed(now_ms);
@@ -447,9 +447,9 @@ impl<'a> Plan<'a> {
             Named::Elsewhere(uri) => ("p", uri),
             Named::Here(key) => {
                 let (prefix, name) = key.rsplit_once('/').unwrap_or(("", &key));
-                let text = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
-                match text.filter(|text| relative_path(text).is_ok_and(|path| path == key)) {
-                    Some(text) => ("u", text),
+                let vector_path = vector_id(name).map(|id| encode_path(prefix, id.as_bytes()));
+                match vector_path.filter(|vector_path| relative_path(vector_path).is_ok_and(|path| path == key)) {
+                    Some(vector_path) => ("u", vector_path),
                     None => return Err(misnamed(&key)),
                 }
             }

@@ -41,11 +41,11 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         None => found().await?,
     };
     match target.head(&file.to).await {
-        Ok(there) if there.size == size && has_uuid(&file.to) => return Ok(None),
+        Ok(found) if found.size == size && has_uuid(&file.to) => return Ok(None),
         // On Azure a copy that is still pending is an empty file.
-        Ok(there) if there.size == 0 && has_uuid(&file.to) => {}
+        Ok(found) if found.size == 0 && has_uuid(&file.to) => {}
         Ok(_) => {
-            let message = "there is a file of this name already, which may be different; clone to another location";
+            let message = "found is a file of this name already, which may be different; clone to another location";
             return Err(Error::invalid(message).in_table(target.location()).in_file(&file.to));
         }
         Err(e) if e.is_not_found() => {}
@@ -74,10 +74,10 @@ fn missing_file(error: Error, source: &Storage, path: &str) -> Error {
     Error::corrupt(message).in_table(source.location()).in_file(path)
 }
 
-/// Whether the name of a file, without its folders, has a UUID in its text form.
+/// Whether the name of a file, without its folders, has a UUID in its string form.
 fn has_uuid(path: &str) -> bool {
-    let is_uuid = |text: &[u8]| {
-        text.iter().enumerate().all(|(at, byte)| match at {
+    let is_uuid = |bytes: &[u8]| {
+        bytes.iter().enumerate().all(|(at, byte)| match at {
             8 | 13 | 18 | 23 => *byte == b'-',
             _ => byte.is_ascii_hexdigit(),
         })

@@ -32,7 +32,7 @@ use deltic_store::Storage;
 pub enum RestoreTo {
     /// The version with this number.
     Version(u64),
-    /// The newest version at this time, in milliseconds since the epoch, and the text of the time for the history.
+    /// The newest version at this time, in milliseconds since the epoch, and the time as a string for the history.
     Time(i64, String),
 }
 
@@ -110,7 +110,7 @@ pub async fn restore(
     commit.commit_empty = true;
     commit.parameters = match to {
         RestoreTo::Version(version) => members(json!({"version": version, "timestamp": null})),
-        RestoreTo::Time(_, text) => members(json!({"version": null, "timestamp": text})),
+        RestoreTo::Time(_, time) => members(json!({"version": null, "timestamp": time})),
     };
     let cache = HandleCache { latest, now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let mut transaction = Transaction::begin(storage, cache, commit, ids).await?;
@@ -171,10 +171,10 @@ fn refusal(done: &Restored) -> Error {
 async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(Actions, Restored)> {
     let now = LiveFiles::of(newest).await?;
     let mut done = Restored { restored_version: old.version(), ..Restored::default() };
-    let coming = coming_back(&now, old, &mut done).await?;
+    let restored = restored_files(&now, old, &mut done).await?;
     let absent: HashSet<String> = done.missing.iter().cloned().collect();
     let mut actions = Actions::new();
-    for add in coming {
+    for add in restored {
         let size = u64::try_from(add.size).unwrap_or_default();
         let stored = stored_files(&add.path, add.deletion_vector.as_ref())?;
         if stored.iter().any(|path| absent.contains(path)) {
@@ -201,7 +201,7 @@ async fn difference(newest: &Snapshot, old: &Snapshot, now_ms: i64) -> Result<(A
 }
 
 /// The files of an older version that are not live now; those that the store does not have go to `done.missing`.
-async fn coming_back(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Result<Vec<Add>> {
+async fn restored_files(now: &LiveFiles, old: &Snapshot, done: &mut Restored) -> Result<Vec<Add>> {
     let (mut coming, mut unseen, mut asked) = (Vec::new(), Vec::new(), Fingerprints::default());
     let mut live = std::pin::pin!(old.live_files(&AddColumns::all()).await?);
     while let Some(adds) = live.try_next().await? {

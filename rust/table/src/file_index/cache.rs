@@ -251,8 +251,8 @@ impl State {
         true
     }
 
-    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `added`: bytes to be added to a
-    /// column.
+    /// The column to evict: one that was not used for long, else the largest, so that most others stay. `added`: bytes to be
+    /// added to a column.
     fn column_to_evict(&self, added: Option<(&IndexColumn, usize)>) -> Option<usize> {
         let added =
             |cached: &Cached| added.filter(|(column, _)| cached.column == **column).map_or(0, |(_, bytes)| bytes);
@@ -279,7 +279,7 @@ impl State {
 /// Whether a cached column has all that is wanted: bounds with counts also serve where no counts are needed.
 fn serves(cached: &IndexColumn, wanted: &IndexColumn) -> bool {
     match (cached, wanted) {
-        (IndexColumn::Bounds { leaf, counted: true }, IndexColumn::Bounds { leaf: wanted, counted: false }) => {
+        (IndexColumn::Bounds { leaf, with_counts: true }, IndexColumn::Bounds { leaf: wanted, with_counts: false }) => {
             leaf == wanted
         }
         (cached, wanted) => cached == wanted,

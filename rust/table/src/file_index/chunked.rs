@@ -32,23 +32,23 @@ pub(super) async fn read(
     Ok(ChunkedColumns { bounds: bounds(part, group, plan, rows).await?, paths: paths(part, group, plan).await? })
 }
 
-/// The bounds from JSON statistics. `None` if the texts are few or of an unusual encoding: they are decoded with the other
-/// columns then.
+/// The bounds from JSON statistics. `None` if the statistics are short or of an unusual encoding: then they are
+/// decoded with the other columns.
 async fn bounds(
     part: &Arc<ActionFile>,
     group: usize,
     plan: &Arc<ColumnPlan>,
     rows: Option<&BooleanBuffer>,
 ) -> Result<Option<Vec<Values>>> {
-    let Some(leaf) = large_leaf(part, group, STATS)?.filter(|_| plan.reads_texts()) else { return Ok(None) };
+    let Some(leaf) = large_leaf(part, group, STATS)?.filter(|_| plan.reads_json_stats()) else { return Ok(None) };
     let (work, rows) = (plan.clone(), rows.cloned());
     let read = move |(pages, found): &mut (StringPages, Vec<Vec<Values>>), chunk: Chunk<'_>, is_last| {
-        let (made, length) = pages.read(chunk, is_last, rows.as_ref(), |texts| work.read_texts(texts))?;
+        let (made, length) = pages.read(chunk, is_last, rows.as_ref(), |stats| work.read_json_stats(stats))?;
         found.extend(made.into_iter().collect::<Result<Vec<_>>>()?);
         Ok(length)
     };
     match in_pieces(part, group, leaf, ReadStrategy::of(part), (StringPages::default(), Vec::new()), read).await? {
-        Some((_, found)) => plan.join_texts(found).map(Some).map_err(|e| e.in_file(part.path())),
+        Some((_, found)) => plan.join_json_stats(found).map(Some).map_err(|e| e.in_file(part.path())),
         None => Ok(None),
     }
 }

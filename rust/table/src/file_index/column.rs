@@ -27,6 +27,6 @@ pub(crate) enum IndexColumn {
         /// Its physical path, and its type.
         leaf: Leaf,
         /// Whether counts of nulls and rows are needed even if the bounds are known.
-        counted: bool,
+        with_counts: bool,
     },
 }

@@ -1,10 +1,10 @@
 //! Decodes columns of files from one row group of a checkpoint.
 //!
-//! Typed partition values and statistics are used where they are complete; otherwise the map of texts, and the JSON, of which
+//! Typed partition values and statistics are used where they are complete; otherwise the map of strings, and the JSON, of which
 //! some rows are decoded at a time and only the bounds are kept.
 //!
-//! Invariant: a typed partition value is used only if it cannot differ from its text, which is what readers get:
-//! not for types whose text other readers may understand differently (zones, floats), and never if some may be missing.
+//! Invariant: a typed partition value is used only if it cannot differ from its string, which is what readers get:
+//! not for types whose string other readers may understand differently (zones, floats), and never if some may be missing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -71,9 +71,9 @@ enum Source {
     Presence,
     Member(&'static str),
     TypedPartition,
-    PartitionText,
-    TypedStats { counted: bool },
-    StatsText,
+    PartitionStrings,
+    TypedStats { with_counts: bool },
+    StatsJson,
 }
 
 impl ColumnPlan {
@@ -90,18 +90,18 @@ impl ColumnPlan {
             IndexColumn::ModificationTime => Source::Member("modificationTime"),
             IndexColumn::DeletionVector => Source::Member("deletionVector"),
             IndexColumn::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
-            IndexColumn::Partition { .. } => Source::PartitionText,
-            IndexColumn::Bounds { leaf, counted } if is_typed => {
+            IndexColumn::Partition { .. } => Source::PartitionStrings,
+            IndexColumn::Bounds { leaf, with_counts } if is_typed => {
                 let complete = |bound| is_complete(part, group, &stats_path(bound, leaf));
-                Source::TypedStats { counted: *counted || !complete("minValues") || !complete("maxValues") }
+                Source::TypedStats { with_counts: *with_counts || !complete("minValues") || !complete("maxValues") }
             }
-            IndexColumn::Bounds { .. } => Source::StatsText,
+            IndexColumn::Bounds { .. } => Source::StatsJson,
         };
         let sources: Vec<Source> = columns.iter().map(source).collect();
         let mut typed = HashMap::new();
         for of in sources.iter().zip(&columns) {
-            if let (Source::TypedStats { counted }, IndexColumn::Bounds { leaf, .. }) = of {
-                *typed.entry(leaf.path.clone()).or_default() |= *counted;
+            if let (Source::TypedStats { with_counts }, IndexColumn::Bounds { leaf, .. }) = of {
+                *typed.entry(leaf.path.clone()).or_default() |= *with_counts;
             }
         }
         let members = part.leaves().filter(|leaf| leaf.first().is_some_and(|root| root == "add"));
@@ -134,14 +134,14 @@ impl ColumnPlan {
             (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
                 member == "partitionValues_parsed" && rest == leaf.path
             }
-            (Source::PartitionText, _) => member == "partitionValues",
-            (Source::StatsText, _) => or_anchor("stats"),
+            (Source::PartitionStrings, _) => member == "partitionValues",
+            (Source::StatsJson, _) => or_anchor("stats"),
             _ => false,
         };
         let of_stats = || match rest.split_first() {
-            Some((bound, [])) => bound == "numRecords" && self.typed.values().any(|counted| *counted),
-            Some((bound, column)) => self.typed.get(column).is_some_and(|counted| {
-                matches!(bound.as_str(), "minValues" | "maxValues") || (*counted && bound == "nullCount")
+            Some((bound, [])) => bound == "numRecords" && self.typed.values().any(|with_counts| *with_counts),
+            Some((bound, column)) => self.typed.get(column).is_some_and(|with_counts| {
+                matches!(bound.as_str(), "minValues" | "maxValues") || (*with_counts && bound == "nullCount")
             }),
             None => false,
         };
@@ -163,8 +163,11 @@ impl ColumnPlan {
     ) -> Result<(Vec<Values>, bool)> {
         let direct = Direct { part, fetched: &fetched, rows };
         let mut read_before = vec![None; self.columns.len()];
-        let texts = read_before.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsText);
-        texts.zip(before.bounds.into_iter().flatten()).for_each(|((read_before, _), read)| *read_before = Some(read));
+        let json_columns =
+            read_before.iter_mut().zip(&self.sources).filter(|(_, source)| **source == Source::StatsJson);
+        json_columns
+            .zip(before.bounds.into_iter().flatten())
+            .for_each(|((read_before, _), read)| *read_before = Some(read));
         let encoded = self.read_encoded(direct, before.paths, &mut read_before);
         match encoded.and_then(|()| self.direct(direct, &read_before)) {
             Ok(values) => Ok((values, true)),
@@ -205,10 +208,11 @@ impl ColumnPlan {
 
     /// All columns; those that were not read before are decoded directly from their pages.
     fn direct<'s>(&'s self, direct: Direct<'_>, read_before: &[Option<Values>]) -> Result<Vec<Values>, Failed> {
-        let from_text = if self.needs_texts(read_before) { self.direct_text(direct)? } else { Vec::new() };
-        let mut from_text = from_text.into_iter();
+        let from_json_stats =
+            if self.needs_json_stats(read_before) { self.direct_json_stats(direct)? } else { Vec::new() };
+        let mut from_json_stats = from_json_stats.into_iter();
         let of_partition = |(source, column): (&Source, &'s IndexColumn)| match (source, column) {
-            (Source::PartitionText, IndexColumn::Partition { name, leaf }) => Some((leaf, name.as_str())),
+            (Source::PartitionStrings, IndexColumn::Partition { name, leaf }) => Some((leaf, name.as_str())),
             _ => None,
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
@@ -227,13 +231,13 @@ impl ColumnPlan {
                 let values = direct.leaf(&typed_partition_path(leaf))?;
                 Ok(Values::Array(without_empty(values.ok_or(Failed::Unsupported)?)?))
             }
-            (Source::PartitionText, _) => partitions.next().map(Values::Array).ok_or(Failed::Unsupported),
-            (Source::TypedStats { counted }, IndexColumn::Bounds { leaf, .. }) => {
-                let (bounds, records) = direct.typed(leaf, *counted)?;
-                let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
+            (Source::PartitionStrings, _) => partitions.next().map(Values::Array).ok_or(Failed::Unsupported),
+            (Source::TypedStats { with_counts }, IndexColumn::Bounds { leaf, .. }) => {
+                let (bounds, records) = direct.typed(leaf, *with_counts)?;
+                let counts = with_counts.then_some(Counts { nulls: bounds.null_count, records });
                 Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
             }
-            (Source::StatsText, _) => from_text.next().ok_or(Failed::Unsupported),
+            (Source::StatsJson, _) => from_json_stats.next().ok_or(Failed::Unsupported),
             _ => Ok(Values::Rows(direct.presence()?)),
         };
         let all = self.sources.iter().zip(&self.columns).zip(read_before);
@@ -241,32 +245,34 @@ impl ColumnPlan {
     }
 
     /// Whether JSON statistics have to be read.
-    fn needs_texts(&self, read_before: &[Option<Values>]) -> bool {
+    fn needs_json_stats(&self, read_before: &[Option<Values>]) -> bool {
         self.sources
             .iter()
             .zip(read_before)
-            .any(|(source, read_before)| *source == Source::StatsText && read_before.is_none())
+            .any(|(source, read_before)| *source == Source::StatsJson && read_before.is_none())
     }
 
     /// All columns whose bounds come from JSON, read in one pass.
-    fn direct_text(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
-        Ok(self.join_texts(direct.texts(|texts| self.read_texts(texts))?.into_iter().collect::<Result<_>>()?)?)
+    fn direct_json_stats(&self, direct: Direct<'_>) -> Result<Vec<Values>, Failed> {
+        Ok(self.join_json_stats(
+            direct.json_stats(|stats| self.read_json_stats(stats))?.into_iter().collect::<Result<_>>()?,
+        )?)
     }
 
     /// Whether some bounds come from JSON.
-    pub(super) fn reads_texts(&self) -> bool {
-        self.sources.contains(&Source::StatsText)
+    pub(super) fn reads_json_stats(&self) -> bool {
+        self.sources.contains(&Source::StatsJson)
     }
 
-    /// The bounds that come from JSON, of the files that have these texts.
-    pub(super) fn read_texts(&self, texts: &[Option<&str>]) -> Result<Vec<Values>> {
-        let (leaves, needs_counts) = self.leaves_of_text();
-        read_text(texts.iter().copied(), &leaves, needs_counts)
+    /// The bounds that come from JSON, of the files that have these statistics.
+    pub(super) fn read_json_stats(&self, stats: &[Option<&str>]) -> Result<Vec<Values>> {
+        let (leaves, needs_counts) = self.json_leaves();
+        read_json_bounds(stats.iter().copied(), &leaves, needs_counts)
     }
 
-    /// Joins the columns that were read from pieces of the texts.
-    pub(super) fn join_texts(&self, pieces: Vec<Vec<Values>>) -> Result<Vec<Values>> {
-        let columns = self.sources.iter().filter(|source| **source == Source::StatsText).count();
+    /// Joins the columns that were read from pieces of the JSON statistics.
+    pub(super) fn join_json_stats(&self, pieces: Vec<Vec<Values>>) -> Result<Vec<Values>> {
+        let columns = self.sources.iter().filter(|source| **source == Source::StatsJson).count();
         let column = |at: usize| pieces.iter().filter_map(|piece| piece.get(at).cloned()).collect();
         (0..columns).map(|at| joined(column(at), self.rows)).collect()
     }
@@ -278,10 +284,10 @@ impl ColumnPlan {
         fetched: FetchedChunks,
         read_before: Vec<Option<Values>>,
     ) -> Result<Vec<Values>> {
-        let needs_texts = self.needs_texts(&read_before);
+        let needs_json_stats = self.needs_json_stats(&read_before);
         let how = DecodeOptions {
             views: true,
-            batch_rows: needs_texts.then_some(JSON_BATCH_ROWS),
+            batch_rows: needs_json_stats.then_some(JSON_BATCH_ROWS),
             ..DecodeOptions::default()
         };
         let all = self.sources.iter().zip(&self.columns).zip(&read_before);
@@ -291,22 +297,27 @@ impl ColumnPlan {
             let batch = batch.map_err(|e| corrupt_parquet(part.path(), e.into()))?;
             let add = batch.column_by_name("add").and_then(|c| c.as_struct_opt());
             let add = add.ok_or_else(|| Error::corrupt("`add` is not a struct"))?;
-            for (values, pieces) in self.batch(add, &unknown, needs_texts)?.into_iter().zip(&mut pieces) {
+            for (values, pieces) in self.batch(add, &unknown, needs_json_stats)?.into_iter().zip(&mut pieces) {
                 pieces.push(values);
             }
         }
         let mut decoded = pieces.into_iter().map(|pieces| joined(pieces, self.rows));
-        let lost = || Error::internal("a column is lost");
+        let missing = || Error::internal("a column was not decoded");
         read_before
             .into_iter()
-            .map(|read_before| read_before.map_or_else(|| decoded.next().ok_or_else(lost)?, Ok))
+            .map(|read_before| read_before.map_or_else(|| decoded.next().ok_or_else(missing)?, Ok))
             .collect()
     }
 
     /// Some columns of a batch of files.
-    fn batch(&self, add: &StructArray, columns: &[(&Source, &IndexColumn)], needs_texts: bool) -> Result<Vec<Values>> {
-        let from_text = if needs_texts { self.bounds_of_text(add)? } else { Vec::new() };
-        let mut from_text = from_text.into_iter();
+    fn batch(
+        &self,
+        add: &StructArray,
+        columns: &[(&Source, &IndexColumn)],
+        needs_json_stats: bool,
+    ) -> Result<Vec<Values>> {
+        let from_json_stats = if needs_json_stats { self.json_bounds(add)? } else { Vec::new() };
+        let mut from_json_stats = from_json_stats.into_iter();
         let column = |(source, column): (&Source, &IndexColumn)| match (source, column) {
             (Source::Member(name @ ("size" | "modificationTime")), _) if add.column_by_name(name).is_none() => {
                 Ok(Values::Array(new_null_array(&ArrowType::Int64, add.len())))
@@ -316,25 +327,26 @@ impl ColumnPlan {
                 let typed = member(add, "partitionValues_parsed")?;
                 let name = leaf.path.first().map(String::as_str).unwrap_or_default();
                 let values = typed.as_struct_opt().map(|typed| member(typed, name)).transpose()?;
-                let values = values.ok_or_else(|| Error::corrupt("`add.partitionValues_parsed` is no struct"))?;
+                let values = values.ok_or_else(|| Error::corrupt("`add.partitionValues_parsed` is not a struct"))?;
                 Ok(Values::Array(without_empty(values)?))
             }
-            (Source::PartitionText, IndexColumn::Partition { name, leaf }) => {
-                let texts = member(add, "partitionValues")?;
-                let map = texts.as_map_opt().ok_or_else(|| Error::corrupt("`add.partitionValues` is no map"))?;
+            (Source::PartitionStrings, IndexColumn::Partition { name, leaf }) => {
+                let values = member(add, "partitionValues")?;
+                let map = values.as_map_opt().ok_or_else(|| Error::corrupt("`add.partitionValues` is not a map"))?;
                 let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
                 Ok(Values::Array(parse_values(map, physical, name, &leaf.data_type)?))
             }
-            (Source::TypedStats { counted }, IndexColumn::Bounds { leaf, .. }) => {
+            (Source::TypedStats { with_counts }, IndexColumn::Bounds { leaf, .. }) => {
                 let stats = member(add, "stats_parsed")?;
-                let stats = stats.as_struct_opt().ok_or_else(|| Error::corrupt("`add.stats_parsed` is no struct"))?;
+                let stats =
+                    stats.as_struct_opt().ok_or_else(|| Error::corrupt("`add.stats_parsed` is not a struct"))?;
                 let read = from_struct(stats, std::slice::from_ref(leaf))?;
                 let records = read.num_records;
-                let bounds = read.leaves.into_iter().next().ok_or_else(|| Error::internal("a leaf is lost"))?;
-                let counts = counted.then_some(Counts { nulls: bounds.null_count, records });
+                let bounds = read.leaves.into_iter().next().ok_or_else(|| Error::internal("a leaf was not read"))?;
+                let counts = with_counts.then_some(Counts { nulls: bounds.null_count, records });
                 Ok(Values::Bounds { min: bounds.min, max: bounds.max, counts })
             }
-            (Source::StatsText, _) => from_text.next().ok_or_else(|| Error::internal("a leaf is lost")),
+            (Source::StatsJson, _) => from_json_stats.next().ok_or_else(|| Error::internal("a leaf was not read")),
             _ => Ok(Values::Rows(match add.nulls() {
                 Some(nulls) => nulls.inner().clone(),
                 None => BooleanBuffer::new_set(add.len()),
@@ -344,23 +356,23 @@ impl ColumnPlan {
     }
 
     /// All columns whose bounds come from JSON, read in one pass.
-    fn bounds_of_text(&self, add: &StructArray) -> Result<Vec<Values>> {
-        let (leaves, needs_counts) = self.leaves_of_text();
+    fn json_bounds(&self, add: &StructArray) -> Result<Vec<Values>> {
+        let (leaves, needs_counts) = self.json_leaves();
         match add.column_by_name("stats").filter(|_| !leaves.is_empty()) {
             Some(stats) => {
-                let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is no text"))?;
-                read_text(stats, &leaves, needs_counts)
+                let stats = stats.as_string_view_opt().ok_or_else(|| Error::corrupt("`add.stats` is not a string"))?;
+                read_json_bounds(stats, &leaves, needs_counts)
             }
-            None => read_text((0..add.len()).map(|_| None), &leaves, needs_counts),
+            None => read_json_bounds((0..add.len()).map(|_| None), &leaves, needs_counts),
         }
     }
 
     /// The leaves to read from the JSON, and whether counts are needed too, which come after the bounds in it.
-    fn leaves_of_text(&self) -> (Vec<Leaf>, bool) {
+    fn json_leaves(&self) -> (Vec<Leaf>, bool) {
         let mut needs_counts = false;
         let leaf = |(source, column): (&Source, &IndexColumn)| match (source, column) {
-            (Source::StatsText, IndexColumn::Bounds { leaf, counted }) => {
-                needs_counts |= *counted;
+            (Source::StatsJson, IndexColumn::Bounds { leaf, with_counts }) => {
+                needs_counts |= *with_counts;
                 Some(leaf.clone())
             }
             _ => None,
@@ -370,14 +382,14 @@ impl ColumnPlan {
     }
 }
 
-/// Reads the bounds of `leaves` from JSON texts.
-fn read_text<'t>(
-    texts: impl IntoIterator<Item = Option<&'t str>>,
+/// Reads the bounds of `leaves` from JSON statistics.
+fn read_json_bounds<'t>(
+    stats: impl IntoIterator<Item = Option<&'t str>>,
     leaves: &[Leaf],
     needs_counts: bool,
 ) -> Result<Vec<Values>> {
     let StatsColumns { num_records, leaves, .. } =
-        if needs_counts { from_json(texts, leaves)? } else { bounds_from_json(texts, leaves)? };
+        if needs_counts { from_json(stats, leaves)? } else { bounds_from_json(stats, leaves)? };
     let bounds = |bounds: LeafBounds| {
         // Counts are of use where a file has no bounds but a count; files without statistics have neither.
         let has_bound = NullBuffer::union(bounds.min.nulls(), bounds.max.nulls());
@@ -404,7 +416,7 @@ fn member(parent: &StructArray, name: &str) -> Result<ArrayRef> {
     found.cloned().ok_or_else(|| Error::corrupt(format!("the column `{name}` is missing in the checkpoint")))
 }
 
-/// Replaces empty texts by null: the empty text is not a partition value.
+/// Replaces empty strings by null: the empty string is not a partition value.
 fn without_empty(values: ArrayRef) -> Result<ArrayRef> {
     if values.data_type() != &ArrowType::Utf8 {
         return Ok(values);

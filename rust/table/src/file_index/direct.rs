@@ -116,18 +116,18 @@ impl Direct<'_> {
         let Some(ArrowType::Struct(members)) = self.part.arrow_type(&path) else { return Ok(None) };
         let first = members.first().and_then(|member| self.part.leaf(&[path[0], path[1], member.name()]));
         let first = first.ok_or(Failed::Unsupported)?;
-        let there = pages::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
+        let present = pages::defined(self.part.chunk(self.fetched, first)?, self.part.definition_level(first, 2))?;
         // Rows that were not requested count as null, since their members may be missing.
-        let there = match self.rows {
-            Some(rows) => &there & rows,
-            None => there,
+        let present = match self.rows {
+            Some(rows) => &present & rows,
+            None => present,
         };
         let member = |member: &Arc<Field>| self.leaf(&[path[0], path[1], member.name()])?.ok_or(Failed::Unsupported);
         let values = members.iter().map(member).collect::<Result<Vec<_>, Failed>>()?;
-        Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(there)))?)))
+        Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(present)))?)))
     }
 
-    /// Typed values of partition columns, given with their names. The map of texts is read once for all of them.
+    /// Typed values of partition columns, given with their names. The map of strings is read once for all of them.
     pub(super) fn partitions(&self, columns: &[(&Leaf, &str)]) -> Result<Vec<ArrayRef>, Failed> {
         if columns.is_empty() {
             return Ok(Vec::new());
@@ -143,15 +143,19 @@ impl Direct<'_> {
     }
 
     /// Bounds of a column from the typed statistics, with counts of nulls and of rows.
-    pub(super) fn typed(&self, leaf: &Leaf, counted: bool) -> Result<(LeafBounds, arrow_array::Int64Array), Failed> {
+    pub(super) fn typed(
+        &self,
+        leaf: &Leaf,
+        with_counts: bool,
+    ) -> Result<(LeafBounds, arrow_array::Int64Array), Failed> {
         let bounds = ["minValues", "maxValues", "nullCount"];
         let [min, max, nulls] = bounds.map(|bound| stats_path(bound, leaf));
         let [min, max] = [self.leaf(&min)?, self.leaf(&max)?];
-        let nulls = if counted { self.leaf(&nulls)? } else { None };
-        let there = bounds.into_iter().zip([min, max, nulls]);
+        let nulls = if with_counts { self.leaf(&nulls)? } else { None };
+        let members = bounds.into_iter().zip([min, max, nulls]);
         let mut members: Vec<(&str, ArrayRef)> =
-            there.filter_map(|(bound, values)| Some((bound, nested(leaf, values?)))).collect();
-        if counted && let Some(records) = self.leaf(&["add", "stats_parsed", "numRecords"])? {
+            members.filter_map(|(bound, values)| Some((bound, nested(leaf, values?)))).collect();
+        if with_counts && let Some(records) = self.leaf(&["add", "stats_parsed", "numRecords"])? {
             members.push(("numRecords", records));
         }
         if members.is_empty() {
@@ -164,8 +168,8 @@ impl Direct<'_> {
         Ok((bounds, read.num_records))
     }
 
-    /// Calls `read` with the texts of the statistics, page by page, and returns its results.
-    pub(super) fn texts<T>(&self, read: impl FnMut(&[Option<&str>]) -> T) -> Result<Vec<T>, Failed> {
+    /// Calls `read` with the JSON statistics, page by page, and returns its results.
+    pub(super) fn json_stats<T>(&self, read: impl FnMut(&[Option<&str>]) -> T) -> Result<Vec<T>, Failed> {
         let leaf = self.part.leaf(&["add", "stats"]).ok_or(Failed::Unsupported)?;
         Ok(pages::strings_by_page(self.part.chunk(self.fetched, leaf)?, self.rows, read)?)
     }
@@ -176,23 +180,23 @@ impl Direct<'_> {
     }
 }
 
-/// Typed values of a partition column from its distinct texts.
+/// Typed values of a partition column from its distinct strings.
 fn partition(leaf: &Leaf, logical: &str, found: Entries) -> Result<ArrayRef, Failed> {
-    // A missing value is treated like an empty text: both mean null.
+    // A missing value is treated like an empty string: both mean null.
     let missing = u32::try_from(found.strings.len()).map_err(|_| Failed::Unsupported)?;
-    let texts = found.strings.iter().map(String::as_str).chain([""]);
-    let values = parse_strings(texts, logical, &leaf.data_type)?;
+    let strings = found.strings.iter().map(String::as_str).chain([""]);
+    let values = parse_strings(strings, logical, &leaf.data_type)?;
     let mut codes = found.codes;
     codes.iter_mut().filter(|code| **code == pages::NONE).for_each(|code| *code = missing);
     let codes = UInt32Array::from(codes);
-    let text: usize = match values.as_any().downcast_ref::<arrow_array::StringArray>() {
-        Some(texts) => codes.values().iter().map(|code| texts.value(*code as usize).len()).sum(),
+    let bytes: usize = match values.as_any().downcast_ref::<arrow_array::StringArray>() {
+        Some(strings) => codes.values().iter().map(|code| strings.value(*code as usize).len()).sum(),
         None => 0,
     };
-    if text > codes.len().saturating_mul(VALUE_BYTES_PER_ROW).saturating_add(BASE_VALUE_BYTES)
-        || i32::try_from(text).is_err()
+    if bytes > codes.len().saturating_mul(VALUE_BYTES_PER_ROW).saturating_add(BASE_VALUE_BYTES)
+        || i32::try_from(bytes).is_err()
     {
-        let message = format!("the values of the partition column `{logical}` are {text} bytes in one row group");
+        let message = format!("the values of the partition column `{logical}` are {bytes} bytes in one row group");
         return Err(Failed::Error(Error::corrupt(message)));
     }
     Ok(take(&values, &codes, None)?)

@@ -27,7 +27,7 @@ impl EncodedColumn {
     /// Bytes in memory.
     pub(super) fn bytes(&self) -> usize {
         match self {
-            Self::Strings(texts) => texts.bytes(),
+            Self::Strings(strings) => strings.bytes(),
             Self::Numbers(numbers) => numbers.bytes(),
         }
     }
@@ -40,7 +40,7 @@ impl EncodedColumn {
     /// The values of so many `rows`, which ascend.
     pub(super) fn array(&self, rows: impl Iterator<Item = usize>, count: usize) -> Result<ArrayRef> {
         match self {
-            Self::Strings(texts) => read(texts.strings(rows, count)),
+            Self::Strings(strings) => read(strings.strings(rows, count)),
             Self::Numbers(numbers) => read(numbers.numbers(rows, count)),
         }
     }

@@ -33,9 +33,9 @@ impl FileBounds {
             values.nulls().is_some_and(|valid| (valid.inner() & files).count_set_bits() < files.count_set_bits())
         };
         // Counts show whether unknown bounds mean that there is no value; if all bounds are known, they are of no use.
-        let needs_counts = |(path, counted, values): (Vec<String>, bool, Values)| {
+        let needs_counts = |(path, with_counts, values): (Vec<String>, bool, Values)| {
             let needs = match &values {
-                Values::Bounds { min, max, .. } => counted || has_null(min) || has_null(max),
+                Values::Bounds { min, max, .. } => with_counts || has_null(min) || has_null(max),
                 Values::Array(values) => has_null(values),
                 Values::Rows(_) | Values::Encoded(_) => false,
             };
@@ -57,8 +57,8 @@ impl FileBounds {
                     ColumnBounds { min, max, nulls, has_no_nulls: false, is_exact: false }
                 }
                 Values::Array(values) => {
-                    let counted = records.as_ref().filter(|_| needs);
-                    let nulls = counted.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
+                    let row_counts = records.as_ref().filter(|_| needs);
+                    let nulls = row_counts.map(|records| LeafBounds::of_values(values.clone(), records).null_count);
                     ColumnBounds { min: values.clone(), max: values, nulls, has_no_nulls: !needs, is_exact: true }
                 }
                 Values::Rows(_) | Values::Encoded(_) => return None,

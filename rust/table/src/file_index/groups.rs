@@ -23,7 +23,7 @@ use super::column::IndexColumn;
 use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::action_file::ActionFile;
 
-/// Writers shorten texts to 32 characters, or to 64 bytes; one that keeps fewer rounds the maximum up.
+/// Writers shorten strings to 32 characters, or to 64 bytes; one that keeps fewer rounds the maximum up.
 const MIN_PREFIX_CHARS: usize = 16;
 
 /// Bounds of containers of files, for columns by logical path: those that `bound` returns, without counts.
@@ -60,8 +60,8 @@ impl<'a, F: Fn(usize, &IndexColumn, bool) -> Option<ArrayRef>> ContainerBounds<'
         let Some((_, wanted)) = self.columns.iter().find(|(path, _)| *path == column.path) else { return Ok(None) };
         let target = to_arrow_type(&column.data_type);
         let of_one = |at: usize| {
-            let known = (self.bound)(at, wanted, upper);
-            known.filter(|known| *known.data_type() == target).unwrap_or_else(|| new_null_array(&target, 1))
+            let value = (self.bound)(at, wanted, upper);
+            value.filter(|value| *value.data_type() == target).unwrap_or_else(|| new_null_array(&target, 1))
         };
         let bounds: Vec<ArrayRef> = (0..self.containers).map(of_one).collect();
         if bounds.is_empty() {
@@ -89,7 +89,7 @@ fn stored_bound(part: &ActionFile, group: usize, leaf: &Leaf, upper: bool) -> Op
     Some(bound_of_all(bound, upper))
 }
 
-/// How far a file's bound may be from its values depends on the digits or the text, so another file's bound may reach
+/// How far a file's bound may be from its values depends on the digits or the string, so another file's bound may reach
 /// further than the least or the greatest one.
 fn bound_of_all(bound: ArrayRef, upper: bool) -> ArrayRef {
     if let Some(decimals) = bound.as_primitive_opt::<Decimal128Type>() {
@@ -97,15 +97,15 @@ fn bound_of_all(bound: ArrayRef, upper: bool) -> ArrayRef {
         return Arc::new(widened.with_data_type(bound.data_type().clone()));
     }
     match bound.as_string_opt::<i32>().filter(|_| upper) {
-        // The greatest text may be shortened, and so may another one, which is a beginning of it.
-        Some(texts) => Arc::new(texts.iter().map(|text| text.map(beginning)).collect::<StringArray>()),
+        // The greatest string may be shortened, and so may another one, which is a prefix of it.
+        Some(strings) => Arc::new(strings.iter().map(|string| string.map(kept_prefix)).collect::<StringArray>()),
         None => bound,
     }
 }
 
-/// As much of a text as every writer keeps that shortens texts.
-fn beginning(text: &str) -> &str {
-    text.char_indices().nth(MIN_PREFIX_CHARS).and_then(|(end, _)| text.get(..end)).unwrap_or(text)
+/// The prefix of a string that every writer keeps that shortens strings.
+fn kept_prefix(string: &str) -> &str {
+    string.char_indices().nth(MIN_PREFIX_CHARS).and_then(|(end, _)| string.get(..end)).unwrap_or(string)
 }
 
 /// The least or greatest value of a column chunk, if its order is known.

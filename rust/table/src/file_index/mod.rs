@@ -117,7 +117,9 @@ pub struct DecodeCounts {
 impl Pruning {
     /// Whether statistics need counts of nulls and rows besides the bounds.
     pub(crate) fn needs_counts(&self) -> bool {
-        self.statistics_columns.iter().any(|(_, column)| !matches!(column, IndexColumn::Bounds { counted: false, .. }))
+        self.statistics_columns
+            .iter()
+            .any(|(_, column)| !matches!(column, IndexColumn::Bounds { with_counts: false, .. }))
     }
 
     /// The physical paths of the columns whose bounds `statistics` needs.
@@ -147,7 +149,7 @@ impl Pruning {
                     Some(name) if is_partition(&column.path) => {
                         Some(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
                     }
-                    _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, counted: needs_counts }),
+                    _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, with_counts: needs_counts }),
                 };
                 if let Some(index_column) = index_column.filter(|_| needed.iter().all(|(path, _)| *path != column.path))
                 {
@@ -454,8 +456,8 @@ fn prune_rows(
         }
         let mut bounds = Vec::with_capacity(columns.len());
         for ((path, column), cached) in columns.iter().zip(cached) {
-            let counted = matches!(column, IndexColumn::Bounds { counted: true, .. });
-            bounds.push((path.clone(), counted, cached.range(start, rows.len())?));
+            let with_counts = matches!(column, IndexColumn::Bounds { with_counts: true, .. });
+            bounds.push((path.clone(), with_counts, cached.range(start, rows.len())?));
         }
         kept.append_buffer(&(&rows & &prune::keep(predicate, &FileBounds::new(&rows, bounds.into_iter()))?));
     }
@@ -465,8 +467,9 @@ fn prune_rows(
 impl Keys {
     /// A bit for each file that the tail does not mention.
     pub(crate) fn unseen(&self, tail: &Tail) -> BooleanBuffer {
-        let text = |name: &str| self.vectors.as_ref().and_then(|v| v.column_by_name(name)?.as_string_opt::<i32>());
-        let (types, places) = (text("storageType"), text("pathOrInlineDv"));
+        let string_column =
+            |name: &str| self.vectors.as_ref().and_then(|v| v.column_by_name(name)?.as_string_opt::<i32>());
+        let (types, places) = (string_column("storageType"), string_column("pathOrInlineDv"));
         let offsets = self.vectors.as_ref().and_then(|v| v.column_by_name("offset")?.as_primitive_opt::<Int32Type>());
         let vector = |row: usize| {
             let (types, places) = (types?, places?);

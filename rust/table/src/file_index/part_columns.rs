@@ -45,7 +45,7 @@ pub(super) fn may_have_vectors(part: &ActionFile, group: usize) -> bool {
     part.leaf(&leaf).is_some() && nulls(part, group, &leaf).is_none_or(|nulls| nulls < rows)
 }
 
-/// Whether the typed values of a partition column can be used instead of their texts.
+/// Whether the typed values of a partition column can be used instead of their strings.
 pub(super) fn has_typed_partition(part: &ActionFile, group: usize, leaf: &Leaf) -> bool {
     use PrimitiveType as P;
     let same_for_all = matches!(

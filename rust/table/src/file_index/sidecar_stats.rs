@@ -23,7 +23,7 @@ use crate::checkpoint::action_file::ActionFile;
 
 /// The key among the tags.
 pub(crate) const TAG: &str = "deltic.bounds";
-/// Longer texts are left out, since every reader reads the tags.
+/// Longer strings are left out, since every reader reads the tags.
 const MAX_STRING_BYTES: usize = 256;
 
 /// Statistics of the files of one sidecar.
@@ -50,7 +50,7 @@ struct ColumnClaim {
     /// Whether it is a partition column.
     #[serde(default)]
     partition: bool,
-    /// The type of the values in the texts.
+    /// The type of the values in the strings.
     r#type: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     min: Option<String>,
@@ -61,8 +61,8 @@ struct ColumnClaim {
 impl SidecarStats {
     /// The statistics in the tags of a sidecar; `None` if there are none, or if they are of another file.
     pub(crate) fn of(sidecar: &Sidecar) -> Option<Self> {
-        let text = sidecar.tags.as_ref()?.get(TAG)?.as_ref()?;
-        let claims: Self = serde_json::from_str(text).ok()?;
+        let json = sidecar.tags.as_ref()?.get(TAG)?.as_ref()?;
+        let claims: Self = serde_json::from_str(json).ok()?;
         (claims.file == sidecar.path && claims.size == sidecar.size_in_bytes).then_some(claims)
     }
 
@@ -84,16 +84,16 @@ impl SidecarStats {
             let logical = Column { path: leaf.path.clone(), index: 0, data_type };
             let min = extreme(bounds.min(&logical).ok()??, false);
             let max = extreme(bounds.max(&logical).ok()??, true);
-            let known = min.is_some() || max.is_some();
+            let has_bound = min.is_some() || max.is_some();
             let (path, r#type) = (leaf.path.clone(), leaf.data_type.to_string());
-            known.then_some(ColumnClaim { path, partition, r#type, min, max })
+            has_bound.then_some(ColumnClaim { path, partition, r#type, min, max })
         };
         let size = i64::try_from(part.size()).unwrap_or(-1);
         let paths = paths.filter(|(min, max)| min.len() <= MAX_STRING_BYTES && max.len() <= MAX_STRING_BYTES);
         Self { file, size, files, paths, columns: columns.iter().filter_map(claim).collect() }
     }
 
-    /// The same for a copy with this name.
+    /// The statistics of a copy of the sidecar, with this name.
     pub(crate) fn of_copy(self, name: &str) -> Self {
         Self { file: name.to_owned(), ..self }
     }
@@ -108,8 +108,8 @@ impl SidecarStats {
         let name = leaf.data_type.to_string();
         let is_it = |c: &&ColumnClaim| c.partition == partition && c.path == leaf.path && c.r#type == name;
         let claim = self.columns.iter().find(is_it)?;
-        let text = if upper { claim.max.as_ref() } else { claim.min.as_ref() };
-        let value = Scalar::parse(text?, &leaf.data_type).filter(|value| !value.is_nan())?;
+        let bound = if upper { claim.max.as_ref() } else { claim.min.as_ref() };
+        let value = Scalar::parse(bound?, &leaf.data_type).filter(|value| !value.is_nan())?;
         Scalar::to_column(&[value], &leaf.data_type).ok()
     }
 }
@@ -126,7 +126,7 @@ fn leaf_of(column: &IndexColumn) -> Option<(&Leaf, bool)> {
     }
 }
 
-/// The least or greatest of all bounds, as text, if all are known and its type has a text form.
+/// The least or greatest of all bounds, as a string, if all are known and the type has a string form.
 fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
     let mut found: Option<Scalar> = None;
     for row in 0..bounds.len() {
@@ -143,7 +143,7 @@ fn extreme(bounds: ArrayRef, upper: bool) -> Option<String> {
             found = Some(value);
         }
     }
-    found.map(|value| value.to_string()).filter(|text| text.len() <= MAX_STRING_BYTES)
+    found.map(|value| value.to_string()).filter(|string| string.len() <= MAX_STRING_BYTES)
 }
 
 /// Bounds of whole files of a checkpoint, from their tags.

@@ -51,8 +51,8 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         // Only the first page was listed.
         let number = if folder.len() < COUNT_LIMIT { files.to_string() } else { "many".to_owned() };
         return format!(
-            "the folder has no Delta log (`_delta_log`), but {number} Parquet files; read them with a Parquet reader, and write \
-             their rows to another location with `deltic.write`{partition}"
+            "the folder has no Delta log (`_delta_log`), but {number} Parquet files; read them with a Parquet reader, and \
+             write their rows to another location with `deltic.write`{partition}"
         );
     }
     if !folder.is_empty() {

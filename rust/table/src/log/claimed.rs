@@ -32,7 +32,7 @@ impl ClaimedCommits {
     pub(crate) fn locks(&self) -> Result<(Arc<LockTable>, &TablePaths)> {
         match (self.storage.lock_table()?, self.storage.lock_paths()) {
             (Some(locks), Some(paths)) => Ok((locks, paths)),
-            _ => Err(Error::internal("a table that DynamoDB knows nothing of was looked for there")),
+            _ => Err(Error::internal("the table has no DynamoDB lock table")),
         }
     }
 
@@ -53,7 +53,7 @@ impl ClaimedCommits {
         }
     }
 
-    /// The same for any file of the log.
+    /// As [`ClaimedCommits::finish_commit`], for any file of the log.
     pub(crate) async fn finish_file(&self, file_name: &str) -> Result<bool> {
         let (locks, paths) = self.locks()?;
         match locks.item(&paths.own, file_name).await.map_err(|e| self.in_table(e))? {
@@ -69,7 +69,7 @@ impl ClaimedCommits {
         let path = log_file_path(&item.file_name);
         if !self.exists(&path).await? {
             match self.storage.get(&log_file_path(&item.temp_path)).await {
-                Ok(text) => self.storage.put(&path, text).await?,
+                Ok(bytes) => self.storage.put(&path, bytes).await?,
                 Err(error) if error.is_not_found() => return self.finished_meanwhile(locks, paths, item).await,
                 Err(error) => return Err(error),
             }

@@ -79,10 +79,10 @@ impl LogSource {
         self.storage.get_range(&log_file_path(&file.file_name), 0..bytes).await
     }
 
-    /// All actions of a listed commit, parsed on another thread than those that wait for stores.
+    /// All actions of a listed commit, parsed on a worker thread.
     ///
     /// # Errors
-    /// `Corrupt` for content that is no commit, and those of the store, with file and version.
+    /// `Corrupt` for content that is not a commit, and those of the store, with file and version.
     pub async fn load_commit(&self, file: &LogFile) -> Result<CommitActions> {
         let with_context = |e: Error| e.in_file(log_file_path(&file.file_name)).at_version(file.name.version());
         let bytes = self.read(&file.file_name).await.map_err(with_context)?;

@@ -73,9 +73,9 @@ impl Tail {
                 live.push(adds.clone());
                 continue;
             }
-            let kept = unseen(&layers, &adds.keys()?);
+            let unseen = unseen(&layers, &adds.keys()?);
             // Usually no file is superseded, and there may be a batch for each commit.
-            let adds = if kept.count_set_bits() == adds.len() { adds.clone() } else { adds.filter(kept)? };
+            let adds = if unseen.count_set_bits() == adds.len() { adds.clone() } else { adds.filter(unseen)? };
             live.extend((!adds.is_empty()).then_some(adds));
         }
         for rows in &self.tombstones {
@@ -228,10 +228,10 @@ impl MergedBatches {
 
 /// Whether any of the rows mention the same file.
 fn mention_a_file_twice(rows: [(&KeyBatch, Range<usize>); 2]) -> bool {
-    let (mut seen, mut newest) = (Replay::new(), BooleanBufferBuilder::new(0));
+    let (mut replay, mut newest) = (Replay::new(), BooleanBufferBuilder::new(0));
     for (keys, rows) in rows {
-        let shown = seen.add_batch(keys.clone());
-        seen.insert_rows(shown, rows, &mut newest);
+        let shown = replay.add_batch(keys.clone());
+        replay.insert_rows(shown, rows, &mut newest);
     }
     let newest = newest.finish();
     newest.count_set_bits() < newest.len()

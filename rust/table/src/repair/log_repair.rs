@@ -386,14 +386,14 @@ fn is_damage(error: &Error) -> bool {
 
 /// The first difference between a checkpoint and the rest of the log.
 fn difference(checkpoint: &LogContents, rest: &LogContents) -> Option<String> {
-    let (here, there) = ("the checkpoint", "the commits");
+    let (checkpoint_name, commits_name) = ("the checkpoint", "the commits");
     let states = state_differences(
-        VersionRecord { name: here, content: &checkpoint.state },
-        VersionRecord { name: there, content: &rest.state },
+        VersionRecord { name: checkpoint_name, content: &checkpoint.state },
+        VersionRecord { name: commits_name, content: &rest.state },
     );
     let files = file_differences(
-        VersionRecord { name: here, content: &checkpoint.files },
-        VersionRecord { name: there, content: &rest.files },
+        VersionRecord { name: checkpoint_name, content: &checkpoint.files },
+        VersionRecord { name: commits_name, content: &rest.files },
     );
     let files = files.into_iter().map(|(path, sentence)| format!("{path}: {sentence}"));
     states.into_iter().chain(files).next()

@@ -28,21 +28,21 @@ impl ScanPlan {
     /// Those of reading files.
     pub async fn count_rows(&self, options: ReadOptions) -> Result<u64> {
         let storage = self.snapshot().storage();
-        let counted = async {
+        let counting = async {
             let filter = self.filter();
             let (mut rows, mut rest) = (0_u64, Vec::new());
             for adds in self.adds_with_stats().await? {
-                let known = known_rows(&adds, &fully_matching(&adds, self.snapshot().shape(), filter.as_ref())?)?;
-                for (row, known) in known.into_iter().enumerate() {
-                    match known {
-                        Some(known) => rows = rows.saturating_add(known),
+                let counts = known_rows(&adds, &fully_matching(&adds, self.snapshot().shape(), filter.as_ref())?)?;
+                for (row, count) in counts.into_iter().enumerate() {
+                    match count {
+                        Some(count) => rows = rows.saturating_add(count),
                         None => rest.push(super::plan::task(&adds, row)?),
                     }
                 }
             }
             Ok(rows.saturating_add(count_rows(storage, self.spec(), rest, options).await?))
         };
-        counted.await.map_err(|e: crate::error::Error| e.in_table(storage.location()))
+        counting.await.map_err(|e: crate::error::Error| e.in_table(storage.location()))
     }
 
     /// The files to read, and which of them have only matching rows, as the log proves.
@@ -101,7 +101,7 @@ pub(crate) fn fully_matching(
 /// For each file, how many of its rows count, if the log proves a number.
 pub(crate) fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<Option<u64>>> {
     let counts = statistics(adds, &[])?.num_records;
-    let known = |row: usize| {
+    let known_count = |row: usize| {
         if !whole.value(row) || counts.is_null(row) {
             return Ok(None);
         }
@@ -113,5 +113,5 @@ pub(crate) fn known_rows(adds: &AddBatch, whole: &BooleanBuffer) -> Result<Vec<O
             _ => None,
         })
     };
-    (0..adds.len()).map(known).collect()
+    (0..adds.len()).map(known_count).collect()
 }

@@ -83,7 +83,8 @@ impl KnownColumns {
         }
     }
 
-    /// The same for the inside of a column; nothing inside a variant can be dropped.
+    /// Whether the inside of a stored column has fields that the column of the table lacks. Nothing inside a variant can be
+    /// dropped.
     fn exceeds_type(&self, stored: &ArrowType, column: &DataType) -> bool {
         match (stored, column) {
             (ArrowType::Struct(fields), DataType::Struct(table)) => self.exceeds(fields, table),

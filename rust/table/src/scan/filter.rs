@@ -1,4 +1,4 @@
-//! The filter of a scan. It is serialized as text; within one process the bound predicate is kept with it.
+//! The filter of a scan. It is serialized as its SQL text; within one process the bound predicate is kept with it.
 
 use std::sync::Arc;
 
@@ -25,12 +25,12 @@ impl ScanFilter {
         Ok(Self { text: text.to_owned(), bound })
     }
 
-    /// The same, if there is one.
+    /// As [`ScanFilter::bind`]; `None` if there is no condition.
     pub(crate) fn bind_some(text: Option<&str>, columns: &StructType) -> Result<Option<Self>> {
         text.map(|text| Self::bind(text, columns)).transpose()
     }
 
-    /// Its text.
+    /// The SQL text.
     pub fn as_str(&self) -> &str {
         &self.text
     }

@@ -55,7 +55,7 @@ pub struct FileTask {
     /// If given, the only rows to read, apart from those of `deletion_vector`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub only_rows: Option<DeletionVectorDescriptor>,
-    /// Columns that are not in the file and have one value in all its rows: text forms by logical name.
+    /// Columns that are not in the file and have one value in all its rows: string forms by logical name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub constants: BTreeMap<String, String>,
     /// Rows in the Parquet file, deleted ones included, if the statistics have the number.
@@ -94,7 +94,7 @@ pub struct ReadSpec {
     pub filter: Option<ScanFilter>,
     /// What is needed for the columns of [`row_tracking`](super::row_tracking), if any are requested.
     pub row_tracking: Option<RowTracking>,
-    /// Whether rows may lack row ids and versions, which are null then: rows of files that no commit names yet.
+    /// Whether rows may lack row ids and versions, which are null then: rows of files that are not committed yet.
     #[serde(default)]
     pub may_lack_row_ids: bool,
 }

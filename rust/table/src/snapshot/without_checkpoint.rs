@@ -12,7 +12,7 @@ use crate::log::LogSource;
 use deltic_store::Storage;
 
 impl Snapshot {
-    /// The same version by files older than the checkpoint, which cannot be read.
+    /// Opens the version from files older than the checkpoint, which cannot be read.
     ///
     /// # Errors
     /// The error of reading the checkpoint, if the version cannot be read without it.

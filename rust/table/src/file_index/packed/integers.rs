@@ -168,7 +168,7 @@ fn difference(bytes: &[u8], width: usize, bit: usize) -> u64 {
     (word(bytes, at) >> shift | word(bytes, at + WORD) << 1 << (63 - shift)) & mask(width)
 }
 
-/// The same for a width of at most [`NARROW`] bits.
+/// As [`difference`], for a width of at most [`NARROW`] bits.
 #[inline]
 fn narrow_difference(bytes: &[u8], width: usize, bit: usize) -> u64 {
     word(bytes, bit / 8) >> (bit % 8) & mask(width)

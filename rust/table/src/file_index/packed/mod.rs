@@ -115,8 +115,8 @@ impl Packed {
             Form::Rows(mask) => Values::Rows(mask.unpack(rows)),
             Form::Array(array) => Values::Array(array.unpack(rows)?),
             Form::Bounds { min, max, apart, counts } => {
-                let lost = || Error::internal("counts were packed and are none");
-                let count = |counts: &Packing| counts.unpack(rows)?.as_primitive_opt().cloned().ok_or_else(lost);
+                let missing = || Error::internal("counts were packed and are none");
+                let count = |counts: &Packing| counts.unpack(rows)?.as_primitive_opt().cloned().ok_or_else(missing);
                 let counts = match counts {
                     Some(counts) => Some(Counts { nulls: count(&counts.0)?, records: count(&counts.1)? }),
                     None => None,

@@ -71,8 +71,8 @@ fn have_one_of(columns: &[Column], keys: &[&[Option<String>]]) -> Result<BoundPr
     let Some((column, rest)) = columns.split_first() else { return Ok(BoundPredicate::Constant(Some(true))) };
     let mut terms = Vec::new();
     for same in keys.chunk_by(|a, b| a.first() == b.first()) {
-        let text = same.first().and_then(|key| key.first()).and_then(Option::as_deref);
-        let is_value = match Scalar::parse_partition(text, column.primitive()?)? {
+        let value = same.first().and_then(|key| key.first()).and_then(Option::as_deref);
+        let is_value = match Scalar::parse_partition(value, column.primitive()?)? {
             Scalar::Null => BoundPredicate::IsNull(column.clone()),
             value => BoundPredicate::Compare { column: column.clone(), op: Op::Eq, value },
         };

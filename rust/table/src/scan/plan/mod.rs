@@ -345,9 +345,9 @@ pub(super) fn prune_adds(adds: AddBatch, pruning: &Pruning, shape: &TableShape) 
     let (files, all_bytes) = (adds.len() as u64, bytes(&adds));
     let adds = prune_batch(adds, pruning.partition.as_ref(), shape, LogBounds::of_partitions)?;
     let partition = files - adds.len() as u64;
-    let counted = pruning.needs_counts();
+    let needs_counts = pruning.needs_counts();
     let bounds = |adds: &AddBatch, shape: &TableShape, columns: &[&Column]| {
-        LogBounds::of_statistics(adds, shape, columns, counted)
+        LogBounds::of_statistics(adds, shape, columns, needs_counts)
     };
     let kept = prune_batch(adds, pruning.statistics.as_ref(), shape, bounds)?;
     let skipped = Skipped { partition, statistics: files - partition - kept.len() as u64 };

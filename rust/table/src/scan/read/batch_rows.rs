@@ -2,8 +2,8 @@
 //!
 //! A batch should have a bounded number of bytes. The bytes of a row are estimated twice before rows are decoded: by
 //! the footer, and by the headers of pages, since with a dictionary a few bytes can become long values when
-//! decoded. Both can be wrong. The strings of a batch cannot exceed 2 GiB, so the headers also show from how many rows on they could
-//! be longer.
+//! decoded. Both can be wrong. The strings of a batch cannot exceed 2 GiB, so the headers also show from how
+//! many rows on they could be longer.
 //!
 //! Proved by the tests in `tests/rust/table/read/long_values.rs` and by
 //! `pages::wide_columns_take_memory_in_proportion_to_the_file`.
@@ -67,9 +67,9 @@ impl ByPages {
             *self = Self { group, bytes: 0 };
         }
         let bytes = footer_bytes(column, rows);
-        let known = column.unencoded_byte_array_data_bytes().is_some();
-        let long = if known { 0 } else { claims.values.saturating_mul(claims.dictionary_value) };
-        let repeated = if known { 0 } else { claims.prefixes };
+        let has_exact_bytes = column.unencoded_byte_array_data_bytes().is_some();
+        let long = if has_exact_bytes { 0 } else { claims.values.saturating_mul(claims.dictionary_value) };
+        let repeated = if has_exact_bytes { 0 } else { claims.prefixes };
         self.bytes = self.bytes.saturating_add(bytes.saturating_add(repeated).max(long));
         fit(rows, self.bytes, max_rows)
     }

@@ -146,8 +146,8 @@ fn stored(values: &ArrayRef, leaf: &Leaf, physical: PhysicalType) -> Result<Opti
             Some(numbers.as_primitive::<Int64Type>().iter().flatten().map(|n| n.to_le_bytes().to_vec()).collect())
         }
         (A::Utf8 | A::Binary, A::Utf8 | A::Binary, PhysicalType::BYTE_ARRAY) => {
-            let texts = arrow_cast::cast(values, &A::Binary)?;
-            Some(texts.as_binary::<i32>().iter().flatten().map(<[u8]>::to_vec).collect())
+            let bytes = arrow_cast::cast(values, &A::Binary)?;
+            Some(bytes.as_binary::<i32>().iter().flatten().map(<[u8]>::to_vec).collect())
         }
         _ => None,
     })

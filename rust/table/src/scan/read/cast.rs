@@ -187,7 +187,7 @@ fn to_micros(array: &ArrayRef) -> Result<TimestampMicrosecondArray, ArrowError> 
         }
         _ => match array.as_primitive_opt::<TimestampMicrosecondType>() {
             Some(micros) => Ok(micros.clone()),
-            None => Err(ArrowError::CastError(format!("{} is no timestamp", array.data_type()))),
+            None => Err(ArrowError::CastError(format!("{} is not a timestamp", array.data_type()))),
         },
     }
 }

@@ -1,8 +1,8 @@
 //! Decodes row groups of one file into batches of rows.
 //!
-//! Bytes are fetched on the runtime's threads; decoding runs on its blocking threads, one batch at a time, so that a
-//! reader that stops asking stops the work. The parquet crate can panic on a hostile file: that ends the one blocking
-//! call, and is reported as a corrupt file.
+//! Bytes are fetched on the runtime's threads; decoding runs on worker threads, one batch at a time, so that a reader
+//! that stops asking stops the work. The parquet crate can panic on a hostile file: that ends the work of one
+//! batch, and is reported as a corrupt file.
 //!
 //! Invariant: as many rows are decoded as the footer says, or the file is corrupt
 //! (`read::hostile_footers_are_corrupt`). Late materialisation returns the same rows as filtering afterwards
@@ -111,12 +111,12 @@ async fn decode_once(
                 ranges = needed;
             }
             Step::Batch(batch) => {
-                let known = skip.min(batch.num_rows());
-                skip -= known;
-                if known == batch.num_rows() {
+                let repeated = skip.min(batch.num_rows());
+                skip -= repeated;
+                if repeated == batch.num_rows() {
                     continue;
                 }
-                let batch = batch.slice(known, batch.num_rows() - known);
+                let batch = batch.slice(repeated, batch.num_rows() - repeated);
                 *sent += batch.num_rows();
                 if out.send(batch).await.is_err() {
                     return Ok(End::Done);
@@ -134,10 +134,10 @@ async fn send_constant(unit: &Unit, batch_rows: usize, out: mpsc::Sender<RecordB
     let out_of_range = |_| Error::corrupt("the row count of the footer is out of range");
     let mut rest = usize::try_from(unit.rows).map_err(out_of_range)?;
     // A batch without columns is only a number of rows, however large.
-    let most = if file.width == 0 { rest } else { batch_rows };
+    let max_rows = if file.width == 0 { rest } else { batch_rows };
     let mut full: Option<RecordBatch> = None;
     while rest > 0 {
-        let rows = rest.min(most);
+        let rows = rest.min(max_rows);
         rest -= rows;
         let batch = match &full {
             Some(batch) => batch.slice(0, rows),

@@ -15,7 +15,7 @@ use crate::footer;
 use deltic_store::Storage;
 
 /// How many bytes are fetched from the end of a file at first.
-const TAIL: u64 = 64 * 1024;
+const TAIL_BYTES: u64 = 64 * 1024;
 
 /// A data file that is being read.
 #[derive(Debug, Clone)]
@@ -30,7 +30,7 @@ pub(crate) struct FileBytes {
 impl FileBytes {
     /// Fetches the end of the file.
     pub(crate) async fn open(storage: Storage, path: String, size: u64) -> Result<Self> {
-        let start = size.saturating_sub(TAIL);
+        let start = size.saturating_sub(TAIL_BYTES);
         let mut file = Self { storage, path, size, tail: Bytes::new() };
         file.tail = file.fetch(std::slice::from_ref(&(start..size))).await?.pop().unwrap_or_default();
         Ok(file)
@@ -70,18 +70,18 @@ impl FileBytes {
                 )));
             }
         }
-        let kept = |range: &Range<u64>| {
+        let prefetched = |range: &Range<u64>| {
             let start = range.start.checked_sub(self.size.saturating_sub(self.tail.len() as u64))?;
             let end = start.checked_add(range.end - range.start)?;
             let (start, end) = (usize::try_from(start).ok()?, usize::try_from(end).ok()?);
             (end <= self.tail.len()).then(|| self.tail.slice(start..end))
         };
-        let missing: Vec<Range<u64>> = ranges.iter().filter(|range| kept(range).is_none()).cloned().collect();
+        let missing: Vec<Range<u64>> = ranges.iter().filter(|range| prefetched(range).is_none()).cloned().collect();
         let mut fetched = if missing.is_empty() { Vec::new() } else { self.fetch(&missing).await? }.into_iter();
         ranges
             .iter()
             .map(|range| {
-                kept(range).or_else(|| fetched.next()).ok_or_else(|| Error::internal("a range was not fetched"))
+                prefetched(range).or_else(|| fetched.next()).ok_or_else(|| Error::internal("a range was not fetched"))
             })
             .collect()
     }
@@ -107,11 +107,11 @@ impl FileBytes {
 pub(crate) fn parse_footer(path: &str, bytes: &[u8]) -> Result<ParquetMetaData> {
     let metadata = footer::parse(bytes).map_err(|e| corrupt_parquet(path, e))?;
     let claimed = metadata.file_metadata().num_rows();
-    let counted = metadata.row_groups().iter().try_fold(0_i64, |sum, group| {
+    let row_count = metadata.row_groups().iter().try_fold(0_i64, |sum, group| {
         let rows = group.num_rows();
         if rows < 0 { None } else { sum.checked_add(rows) }
     });
-    if counted != Some(claimed) {
+    if row_count != Some(claimed) {
         return Err(Error::corrupt(format!(
             "the footer has {claimed} rows, but its row groups do not add up to them; restore the file"
         ))

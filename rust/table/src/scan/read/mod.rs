@@ -157,9 +157,9 @@ fn missing(error: Error) -> Error {
 
 /// The columns to return.
 fn pick(table: &StructType, spec: &ReadSpec) -> Result<StructType> {
-    let known = table.by_name();
+    let fields_by_name = table.by_name();
     let field = |name: &String| -> Result<StructField> {
-        match known.field(name) {
+        match fields_by_name.field(name) {
             Some(field) => Ok(field.clone()),
             None if row_tracking::is_column(name) || name == row_tracking::ROW_INDEX => {
                 row_tracking::field(name, spec.row_tracking.as_ref(), spec.may_lack_row_ids)
@@ -294,13 +294,13 @@ async fn start_units(
     options: ReadOptions,
     sender: mpsc::Sender<UnitBatches>,
 ) -> Result<()> {
-    let most = options.concurrent_files.max(1);
-    let permits = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
+    let concurrent_files = options.concurrent_files.max(1);
+    let permits = Arc::new(Semaphore::new(concurrent_files.min(Semaphore::MAX_PERMITS)));
     let open = |task: Result<FileTask>| {
         let scan = Arc::clone(&scan);
         async move { TaskGuard(tokio::spawn(open(scan, task?))).outcome().await }
     };
-    let mut opened = tasks.map(open).buffered(most.saturating_mul(OPENED_AHEAD));
+    let mut opened = tasks.map(open).buffered(concurrent_files.saturating_mul(OPENED_AHEAD));
     while let Some(units) = opened.try_next().await? {
         for unit in units {
             let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return Ok(()) };

@@ -163,14 +163,14 @@ impl ScanContext {
             };
             let physical = self.mapping.physical_name(field)?;
             let values = &task.partition_values;
-            let text = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
-            constants.insert(field.name.clone(), Scalar::parse_partition(text, primitive)?);
+            let value = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
+            constants.insert(field.name.clone(), Scalar::parse_partition(value, primitive)?);
         }
-        for (name, text) in &task.constants {
+        for (name, value) in &task.constants {
             let field = self.table.field(name);
             let primitive = field.and_then(|field| field.data_type.as_primitive());
             let primitive = primitive.ok_or_else(|| Error::invalid(format!("`{name}` cannot be a constant")))?;
-            constants.insert(name.clone(), Scalar::parse_partition(Some(text), primitive)?);
+            constants.insert(name.clone(), Scalar::parse_partition(Some(value), primitive)?);
         }
         Ok(constants)
     }
@@ -188,9 +188,9 @@ impl ScanContext {
     fn may_have_matching_row(&self, log_values: &LogValues) -> Result<bool> {
         let Some(filter) = &self.filter else { return Ok(true) };
         let is_known = |field: &&StructField| log_values.constants.contains_key(&field.name);
-        let known = StructType::new(filter.columns.fields.iter().filter(is_known).cloned().collect());
-        let schema = Arc::new(to_rows_schema(&known));
-        let adapter = Adapter::new(&known, schema, self.mapping, &FileSchema::default(), log_values)?;
+        let known_columns = StructType::new(filter.columns.fields.iter().filter(is_known).cloned().collect());
+        let schema = Arc::new(to_rows_schema(&known_columns));
+        let adapter = Adapter::new(&known_columns, schema, self.mapping, &FileSchema::default(), log_values)?;
         for conjunct in filter.predicate.split_conjuncts() {
             let is_known = |column: &&Column| column.path.first().is_some_and(|n| log_values.constants.contains_key(n));
             if conjunct.columns().iter().all(is_known) && !always(conjunct, &adapter)? {

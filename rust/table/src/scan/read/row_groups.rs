@@ -147,7 +147,7 @@ mod tests {
 
     use super::*;
 
-    /// One row group with the columns text, number and INT96.
+    /// One row group with a string, a number and an INT96 column.
     fn footer(statistics: [Statistics; 3], orders: Option<ColumnOrder>) -> ArrowReaderMetadata {
         let message = "message m { required binary s (STRING); required int32 n; required int96 t; }";
         let schema = Arc::new(SchemaDescriptor::new(Arc::new(parse_message_type(message).unwrap())));
@@ -185,8 +185,8 @@ mod tests {
         let bounds = RowGroupBounds::new(metadata, &file, &table, ColumnMapping::None, &constants);
         columns.map(|(name, data_type)| {
             let column = Column { path: vec![name.to_owned()], index: 0, data_type };
-            let known = |array: Option<ArrayRef>| array.is_some_and(|array| array.null_count() == 0);
-            let (min, max) = (known(bounds.min(&column).unwrap()), known(bounds.max(&column).unwrap()));
+            let has_no_nulls = |array: Option<ArrayRef>| array.is_some_and(|array| array.null_count() == 0);
+            let (min, max) = (has_no_nulls(bounds.min(&column).unwrap()), has_no_nulls(bounds.max(&column).unwrap()));
             assert_eq!(min, max, "{name}");
             let nulls = bounds.null_count(&column).unwrap().unwrap();
             assert_eq!(nulls.is_valid(0), name == "n", "a count that is not there is not zero: {name}");
