@@ -30,6 +30,7 @@ __all__ = [
     "begin_trace",
     "change_rows",
     "clone",
+    "column_names",
     "convert",
     "convert_distributed",
     "create",
@@ -61,6 +62,7 @@ __all__ = [
     "take_external",
     "vacuum",
     "vacuum_distributed",
+    "without_alias",
     "write_files",
     "write_manifests",
 ]

@@ -60,7 +60,9 @@ def test_the_arguments_are_those_of_deltic_write() -> None:
     ours, theirs = (inspect.signature(write).parameters for write in (deltic.spark.write, deltic.write))
     own = {"df", "uri", "optimize_write", "engine"}
     assert ours.keys() - own == theirs.keys() - {"uri_or_table", "data"}
-    for name in ours.keys() - own:
+    # None is the mode of the session, which only Spark has.
+    assert (ours["partition_overwrite"].default, theirs["partition_overwrite"].default) == (None, "static")
+    for name in ours.keys() - own - {"partition_overwrite"}:
         assert (ours[name].default, ours[name].kind) == (theirs[name].default, theirs[name].kind), name
 
 
