@@ -15,8 +15,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::attempt::SerializedCommit;
-use super::conflict::{AddedRows, refuse};
-use super::marked::{MarkedFile, MovedRows, WinnerRows};
+use super::conflict::refuse;
+use super::marked::{AddedRows, MarkedFile, MovedRows, WinnerRows};
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, committed_but_unreadable, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
 use crate::action::batch::Origin;

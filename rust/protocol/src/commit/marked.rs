@@ -12,6 +12,7 @@ use crate::action::{Action, Add, DeletionVectorDescriptor};
 use crate::deletion_vector::DeletionVector;
 use crate::error::{Error, Result};
 use crate::log_bounds::TableShape;
+use crate::predicate::BoundPredicate;
 use crate::property::RowTracking;
 use crate::replay::canonical_path;
 use crate::stats::json::wide;
@@ -43,6 +44,17 @@ pub struct MovedRows {
     pub shape: TableShape,
     /// How the table tracks rows.
     pub tracking: RowTracking,
+}
+
+/// Files that a winner added, and the predicates by which their rows have to be searched.
+#[derive(Debug, Clone)]
+pub struct AddedRows {
+    /// The files that statistics and partition values do not rule out.
+    pub files: Vec<Add>,
+    /// The predicates by which the commit searched the table.
+    pub predicates: Vec<BoundPredicate>,
+    /// The columns of the table.
+    pub shape: TableShape,
 }
 
 /// A file that stays in the table with some of its rows deleted by a deletion vector, unless winners delete all others.

@@ -16,8 +16,8 @@ pub use crate::error::Conflict;
 pub use actions::{Actions, FileVector};
 pub use attempt::{Attempt, SerializedCommit, num_records};
 pub use commit_loop::{CommitLoop, Step};
-pub use conflict::{AddedRows, CHECKS, Check, METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
-pub use marked::{MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
+pub use conflict::{CHECKS, Check, METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
+pub use marked::{AddedRows, MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
 pub use pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,
 };

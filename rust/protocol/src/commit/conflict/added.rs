@@ -9,29 +9,14 @@ use arrow_array::Array;
 use arrow_buffer::BooleanBuffer;
 
 use super::rows::files_with_fewer_rows;
-use super::{ConflictCheck, data_changing, is_backfill, refuse};
-use crate::action::Add;
+use super::{ConflictCheck, data_changing, is_backfill, matching, refuse};
 use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
-use crate::commit::marked::WinnerRows;
+use crate::commit::marked::{AddedRows, WinnerRows};
 use crate::commit::pending::{Pending, PredicatesRead, ReadSet};
 use crate::error::{Conflict, Result};
-use crate::log_bounds::{LogBounds, TableShape};
-use crate::predicate::BoundPredicate;
 use crate::property::IsolationLevel;
-use crate::prune;
 use crate::replay::paths::PathSet;
-
-/// Files that a winner added, and the predicates by which their rows have to be searched.
-#[derive(Debug, Clone)]
-pub struct AddedRows {
-    /// The files that statistics and partition values do not rule out.
-    pub files: Vec<Add>,
-    /// The predicates by which the commit searched the table.
-    pub predicates: Vec<BoundPredicate>,
-    /// The columns of the table.
-    pub shape: TableShape,
-}
 
 impl Pending {
     /// The files of a winner whose rows have to be searched before the winner can be checked, if there are any. `rows`: what was
@@ -122,14 +107,4 @@ impl ConflictCheck<'_> {
             None => Ok(()),
         }
     }
-}
-
-/// The files that may hold a row which makes one of the predicates TRUE.
-pub(super) fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
-    let mut kept = BooleanBuffer::new_unset(adds.len());
-    for predicate in &read.predicates {
-        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns(), true)?;
-        kept = &kept | &prune::keep(predicate, &bounds)?;
-    }
-    adds.filter(kept)
 }

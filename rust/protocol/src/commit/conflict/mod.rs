@@ -16,10 +16,13 @@ use arrow_array::{Array, BooleanArray, cast::AsArray};
 use arrow_buffer::BooleanBuffer;
 
 use crate::action::Action;
+use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
 use crate::error::{Conflict, Error, Kind, Result};
 use crate::feature;
+use crate::log_bounds::LogBounds;
 use crate::property::{IsolationLevel, Properties};
+use crate::prune;
 use crate::replay::canonical_path;
 use crate::replay::paths::PathSet;
 
@@ -27,7 +30,6 @@ mod added;
 mod metadata;
 mod rows;
 
-pub use added::AddedRows;
 pub use metadata::{METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 
 use super::marked::WinnerRows;
@@ -411,7 +413,7 @@ impl ConflictCheck<'_> {
         match &mut self.pending.read {
             ReadSet::Files(files) if has_read(files) => files.extend(moved.path().iter().flatten().collect()),
             ReadSet::Predicates(read) if has_read(&read.files) => {
-                let found = added::matching(&moved, read)?;
+                let found = matching(&moved, read)?;
                 read.files.extend(found.path().iter().flatten().collect());
             }
             ReadSet::Nothing | ReadSet::Files(_) | ReadSet::Predicates(_) | ReadSet::AllRows | ReadSet::AllFiles => {}
@@ -443,6 +445,16 @@ impl ConflictCheck<'_> {
         let broken = |e: Error| Error::internal("after rebasing, the commit contains a file twice").caused_by(e);
         if is_backfill(self.winner) { self.pending.check_duplicates().map_err(broken) } else { Ok(()) }
     }
+}
+
+/// The files that may hold a row which makes one of the predicates TRUE.
+fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
+    let mut kept = BooleanBuffer::new_unset(adds.len());
+    for predicate in &read.predicates {
+        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns(), true)?;
+        kept = &kept | &prune::keep(predicate, &bounds)?;
+    }
+    adds.filter(kept)
 }
 
 /// Whether the winner only gave ids to existing rows, or removed their ids.

@@ -83,7 +83,7 @@ impl Pending {
         let mut moved = winner.adds.filter(!&super::data_changing(winner.adds.rows(), winner.adds.len()))?;
         if let ReadSet::Predicates(read) = &self.read {
             // Each of the rows makes one of the predicates TRUE.
-            moved = super::added::matching(&moved, read)?;
+            moved = super::matching(&moved, read)?;
         }
         let partitions: HashSet<_> = lost.iter().map(|lost| lost.file.add.partition_values.clone()).collect();
         let mut to = Vec::new();
