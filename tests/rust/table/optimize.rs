@@ -484,7 +484,7 @@ fn a_curve_without_columns_is_refused() {
     let task: Value = serde_json::from_slice(&run.next_tasks(&Numbered).unwrap()[0]).unwrap();
     for columns in [json!([]), json!([[]]), json!([["x"], []]), json!(vec![["x"]; 65])] {
         let mut wrong = task.clone();
-        wrong["body"]["layout"]["Along"]["columns"] = columns;
+        wrong["body"]["layout"]["Curve"]["columns"] = columns;
         let refused = RewriteTask::from_bytes(&serde_json::to_vec(&wrong).unwrap()).unwrap_err();
         assert!(refused.to_string().contains("along a curve of these columns"), "{refused}");
     }

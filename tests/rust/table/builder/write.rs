@@ -506,7 +506,7 @@ async fn headers_of_other_releases_or_tables_are_refused() {
     }
     let (sample, other) = (Sample::new(), Sample::new());
     let planned = plan(&sample, Mode::Append).await.unwrap();
-    invalid(&Transaction::resume(&other.storage, planned.header().unwrap()).unwrap_err(), "begun on the table at");
+    invalid(&Transaction::resume(&other.storage, planned.header().unwrap()).unwrap_err(), "started on the table at");
     let mut planned = plan(&sample, Mode::Append).await.unwrap();
     planned.append_each(std::iter::once(Ok(file("a")))).unwrap();
     assert_eq!(*planned.header().unwrap_err().kind(), Kind::Internal);
