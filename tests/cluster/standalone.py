@@ -36,7 +36,8 @@ def _environment() -> dict[str, str]:
         "SPARK_HOME": str(Path(pyspark.origin).parent),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": LIGHT,
+        # The port of this server is not chosen freely.
+        "SPARK_DAEMON_JAVA_OPTS": f"{LIGHT} -Dspark.master.rest.enabled=false",
         "PYTHONPATH": os.pathsep.join(map(str, imported)),
     }
 
@@ -68,16 +69,19 @@ def _process(log: Path, class_name: str, *arguments: str) -> Iterator[None]:
 @contextmanager
 def standalone(folder: Path) -> Iterator[str]:
     """Run a cluster during the block; returns the address of its master. Its files are in `folder`."""
+    log = folder / "master.log"
     with ExitStack() as processes:
-        log = folder / "master.log"
         processes.enter_context(_process(log, "master.Master", "--port", "0", "--webui-port", "0"))
-        address = wait_for(lambda: re.search(r"spark://127\.0\.0\.1:[1-9]\d*", log.read_text()), f"the master: {log}")
+        # Before that the master ignores workers and applications, which try again much later.
+        wait_for(lambda: "New state: ALIVE" in log.read_text(), f"the master, see {log}")
+        address = re.search(r"spark://127\.0\.0\.1:\d+", log.read_text())
+        assert address is not None
         for number in range(WORKERS):
             name = f"worker {number}"
             (folder / name).mkdir()
             arguments = ["--cores", "1", "--memory", "1g", "--work-dir", str(folder / name), "--webui-port", "0"]
-            log = folder / f"{name}.log"
-            processes.enter_context(_process(log, "worker.Worker", *arguments, address.group()))
+            processes.enter_context(_process(folder / f"{name}.log", "worker.Worker", *arguments, address.group()))
+        wait_for(lambda: log.read_text().count("Registering worker") == WORKERS, f"the workers, see {folder}")
         yield address.group()
 
 

@@ -37,6 +37,7 @@ from deltic.spark import maintenance, merge_source, rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="executors are found in /proc")
 
+SOAK = pytest.mark.skipif(not ALL_CASES, reason="takes long: DELTIC_CASES=all")
 SEED = 20261128
 OF_SPARK = (PySparkException, Py4JJavaError)
 JOBS = {
@@ -121,7 +122,7 @@ def test_a_merge_fails_if_rows_of_its_source_are_lost(
     run_again(spark, table, "divided merge", FIRST)
 
 
-@pytest.mark.skipif(not ALL_CASES, reason="DELTIC_CASES=all")
+@SOAK
 def test_a_merge_is_executed_again_after_the_loss_of_its_source(spark: SparkSession, uri: str) -> None:
     table = made(uri)
     merge = upsert(spark, uri, same)
@@ -136,13 +137,8 @@ def test_a_merge_is_executed_again_after_the_loss_of_its_source(spark: SparkSess
     check_rows(table, upserted(FIRST))
 
 
-FAILING = [("delete", "_changer")]
-if ALL_CASES:
-    FAILING += [("update", "_changer"), ("merge", "_changer"), ("merge", "source"), ("divided merge", "source")]
-    FAILING += [("write", "_writer"), ("native write", "source"), ("save", "source"), ("optimize", "_rewriter")]
-
-
-@pytest.mark.parametrize(("name", "job"), FAILING)
+@SOAK
+@pytest.mark.parametrize(("name", "job"), SUCCEEDING)
 def test_a_job_fails_if_each_executor_is_lost(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, job: str
 ) -> None:
@@ -157,6 +153,7 @@ def test_a_job_fails_if_each_executor_is_lost(
     run_again(spark, table, name, FIRST)
 
 
+@pytest.mark.skipif(EXECUTOR_KILLS == 0, reason="DELTIC_EXECUTOR_KILLS is 0")
 def test_executors_are_killed_at_random_moments(spark: SparkSession, tmp_path: Path) -> None:
     chosen, ended = random.Random(SEED), Counter[str]()
     for number in range(EXECUTOR_KILLS):
