@@ -1,4 +1,4 @@
-"""Spark tasks that write their files and then kill their own process."""
+"""Spark tasks that write their files and then kill their own process, or the executor that runs them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,30 @@ import pyarrow as pa
 
 Tasks = Iterator[pa.RecordBatch]
 
+EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
+"""The class that an executor of a cluster runs."""
 
-def dying(plain: Callable[..., Callable[[Tasks], Tasks]], marker: Path, deaths: int) -> Callable[..., Any]:
-    """Wrap `plain`, which returns the function that executes tasks: `deaths` times the process is killed at the end.
+
+def own_executor() -> int:
+    """The process id of the executor that runs this task: an ancestor of this process. Linux only."""
+    pid = os.getpid()
+    while EXECUTOR not in command(pid):
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def command(pid: int) -> list[str]:
+    """The command line of a process. Linux only."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+
+
+def dying(
+    plain: Callable[..., Callable[[Tasks], Tasks]], marker: Path, deaths: int, victim: Callable[[], int] = os.getpid
+) -> Callable[..., Any]:
+    """Wrap `plain`, which returns the function that executes tasks: `deaths` times a process is killed at the end.
 
     `marker`: a folder in which each killed process leaves a file, so that later attempts can count the deaths.
+    `victim`: which process is killed, by default the task's own.
     """
 
     def changed(*arguments: Any) -> Callable[[Tasks], Tasks]:
@@ -29,7 +48,9 @@ def dying(plain: Callable[..., Callable[[Tasks], Tasks]], marker: Path, deaths: 
                     (marker / f"death {death}").touch(exist_ok=False)
                 except FileExistsError:
                     continue
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(victim(), signal.SIGKILL)
+                # Spark ends the Python processes of an executor that is gone.
+                signal.pause()
             yield from done
 
         return dies
