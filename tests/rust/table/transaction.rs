@@ -417,14 +417,14 @@ async fn the_error_says_whether_the_outcome_is_known() {
     let (outcome, ..) = run(&[Answer::After(APPEND), Answer::After(APPEND)], 2).await;
     let error = outcome.unwrap_err();
     assert_eq!(*error.kind(), Kind::Storage { retryable: true });
-    assert!(error.message().contains("was not made (attempts: 2)"), "{error}");
+    assert!(error.message().contains("committed first 2 times; nothing was committed"), "{error}");
 
     unknown(&run(&[Answer::Lost], 1).await.0.unwrap_err());
     // After an error of a later put the outcome of the first is still unknown.
     unknown(&run(&[Answer::Lost, Answer::Fails], 9).await.0.unwrap_err());
     // If another commit has the version, the outcome is known.
     let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND)], 2).await;
-    assert!(outcome.unwrap_err().message().contains("was not made"));
+    assert!(outcome.unwrap_err().message().contains("nothing was committed"));
     let (outcome, ..) = run(&[Answer::Lost, Answer::After(APPEND), Answer::Fails], 9).await;
     assert_eq!(outcome.unwrap_err().message(), "no permission");
     let (outcome, calls, _) = run(&[Answer::Fails], 9).await;
