@@ -163,15 +163,8 @@ fn read_spec(last: &Snapshot, columns: Option<&[String]>) -> Result<ReadSpec> {
     }
     let schema = TableSchema::from(schema);
     let all = || schema.fields.iter().map(|field| field.name.clone()).collect();
-    Ok(ReadSpec {
-        schema: schema.clone(),
-        partition_columns: shape.partition_columns.clone(),
-        column_mapping: shape.mapping.as_str().to_owned(),
-        columns: columns.map_or_else(all, <[String]>::to_vec),
-        filter: None,
-        row_tracking: None,
-        may_lack_row_ids: false,
-    })
+    let columns = columns.map_or_else(all, <[String]>::to_vec);
+    Ok(ReadSpec { schema, ..ReadSpec::new(shape, columns) })
 }
 
 /// Drops commits at both ends whose versions the filter rules out, so that they are not fetched. Those in between

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use deltic_protocol::commit::AddedRows;
+use deltic_protocol::predicate::BoundPredicate;
 use futures::{StreamExt, TryStreamExt, stream};
 
 use crate::error::Result;
@@ -21,22 +22,11 @@ use deltic_store::Storage;
 /// # Errors
 /// Those of reading the files.
 pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> Result<Option<String>> {
-    let spec = ReadSpec {
-        schema: added.shape.schema.clone(),
-        partition_columns: added.shape.partition_columns.clone(),
-        column_mapping: added.shape.mapping.as_str().to_owned(),
-        columns: Vec::new(),
-        filter: None,
-        row_tracking: None,
-        may_lack_row_ids: false,
-    };
-    let reader = |predicate| Reader::with_predicate(storage.clone(), spec.clone(), Some(Arc::new(predicate)));
-    let readers = added.predicates.iter().cloned().map(reader).collect::<Result<Vec<_>>>()?;
+    let spec = ReadSpec::new(&added.shape, Vec::new());
+    let predicate = Arc::new(BoundPredicate::any_of(added.predicates.clone())?);
+    let reader = Reader::with_predicate(storage.clone(), spec, Some(predicate))?;
     let tasks: Vec<FileTask> = added.files.iter().map(task_of).collect();
-    let of_file = move |task: FileTask| readers.clone().into_iter().map(move |reader| (reader, task.clone()));
-    // Started one after the other: there may be many.
-    let searches = stream::iter(tasks.into_iter().flat_map(of_file))
-        .map(|(reader, task): (Reader, FileTask)| spawn_async(has_match(reader, task)));
+    let searches = stream::iter(tasks).map(move |task| spawn_async(has_match(reader.clone(), task)));
     let mut searched = searches.buffer_unordered(worker_count());
     while let Some(found) = searched.try_next().await? {
         if found.is_some() {

@@ -30,15 +30,8 @@ use deltic_store::Storage;
 /// # Errors
 /// Those of reading the files.
 pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Result<Option<Vec<MarkedFile>>> {
-    let spec = ReadSpec {
-        schema: moved.shape.schema.clone(),
-        partition_columns: moved.shape.partition_columns.clone(),
-        column_mapping: moved.shape.mapping.as_str().to_owned(),
-        columns: [ROW_INDEX, ROW_ID].map(str::to_owned).to_vec(),
-        filter: None,
-        row_tracking: Some(moved.tracking.clone()),
-        may_lack_row_ids: false,
-    };
+    let columns = [ROW_INDEX, ROW_ID].map(str::to_owned).to_vec();
+    let spec = ReadSpec { row_tracking: Some(moved.tracking.clone()), ..ReadSpec::new(&moved.shape, columns) };
     // A column of the table with such a name would be read instead.
     let is_table_column = |name: &String| spec.schema.fields.iter().any(|field| field.name.eq_ignore_ascii_case(name));
     if spec.columns.iter().any(is_table_column) {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::action::{Add, DeletionVectorDescriptor};
 use deltic_protocol::error::Result;
+use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::RowTracking;
 use deltic_protocol::schema::TableSchema;
 use serde::{Deserialize, Serialize};
@@ -97,4 +98,19 @@ pub struct ReadSpec {
     /// Whether rows may lack row ids and versions, which are null then: rows of files that are not committed yet.
     #[serde(default)]
     pub may_lack_row_ids: bool,
+}
+
+impl ReadSpec {
+    /// Reads these columns of all rows, without columns of row tracking.
+    pub fn new(shape: &TableShape, columns: Vec<String>) -> Self {
+        Self {
+            schema: shape.schema.clone(),
+            partition_columns: shape.partition_columns.clone(),
+            column_mapping: shape.mapping.as_str().to_owned(),
+            columns,
+            filter: None,
+            row_tracking: None,
+            may_lack_row_ids: false,
+        }
+    }
 }

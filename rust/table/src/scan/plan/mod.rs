@@ -524,15 +524,7 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
     check_requested_once(columns.iter().map(String::as_str))?;
     let fields = columns.iter().filter_map(|name| fields_by_name.field(name)).cloned().collect();
     check_types(&StructType::new(fields)).map_err(in_table)?;
-    Ok(ReadSpec {
-        schema: shape.schema.clone(),
-        partition_columns: shape.partition_columns.clone(),
-        column_mapping: shape.mapping.as_str().to_owned(),
-        columns,
-        filter: None,
-        row_tracking,
-        may_lack_row_ids: false,
-    })
+    Ok(ReadSpec { row_tracking, ..ReadSpec::new(shape, columns) })
 }
 
 pub(crate) fn task(adds: &AddBatch, row: usize) -> Result<FileTask> {

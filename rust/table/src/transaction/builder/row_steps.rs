@@ -92,13 +92,8 @@ impl Transaction {
             return Ok(spec);
         }
         let shape = self.shape_after()?;
-        Ok(ReadSpec {
-            columns: shape.schema.fields.iter().map(|field| field.name.clone()).collect(),
-            schema: shape.schema.clone(),
-            partition_columns: shape.partition_columns.clone(),
-            column_mapping: shape.mapping.as_str().to_owned(),
-            ..spec
-        })
+        let columns = shape.schema.fields.iter().map(|field| field.name.clone()).collect();
+        Ok(ReadSpec::new(&shape, columns))
     }
 
     /// Marks rows of a file of the base as deleted; the file stays.

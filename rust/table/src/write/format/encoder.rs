@@ -124,19 +124,9 @@ impl Encoder {
             let number = self.file.flushed_row_groups().len();
             self.group = self.columns.create_column_writers(number).map_err(failed)?;
         }
-        let mut leaves: Vec<Vec<ArrowLeafColumn>> = self.group.iter().map(|_| Vec::new()).collect();
-        for batch in batches {
-            let shredded = self.layout.shredding.as_ref().map(|shredding| shredding.shred(batch)).transpose()?;
-            let stored = shredded.as_ref().unwrap_or(batch);
-            let mut columns = leaves.iter_mut();
-            for (field, column) in stored.schema_ref().fields().iter().zip(stored.columns()) {
-                let of_field = compute_leaves(field, column).map_err(failed)?;
-                of_field.into_iter().zip(&mut columns).for_each(|(leaf, column)| column.push(leaf));
-            }
-        }
-        let columns = self.group.iter_mut().zip(&leaves);
+        let leaves = self.leaf_columns(batches)?;
         let mut work: Vec<Box<dyn FnOnce() -> Result<()> + Send>> = Vec::with_capacity(2 * leaves.len());
-        for (column, leaves) in columns {
+        for (column, leaves) in self.group.iter_mut().zip(&leaves) {
             work.push(Box::new(|| leaves.iter().try_for_each(|leaf| column.write(leaf)).map_err(failed)));
         }
         for mut column in self.stats.columns(batches.iter().map(|batch| batch.num_rows() as u64).sum()) {
@@ -148,6 +138,21 @@ impl Encoder {
             self.end_group()?;
         }
         Ok(())
+    }
+
+    /// The values of each leaf column, with their levels, as the batches have them.
+    fn leaf_columns(&self, batches: &[RecordBatch]) -> Result<Vec<Vec<ArrowLeafColumn>>> {
+        let mut columns: Vec<Vec<ArrowLeafColumn>> = self.group.iter().map(|_| Vec::new()).collect();
+        for batch in batches {
+            let shredded = self.layout.shredding.as_ref().map(|shredding| shredding.shred(batch)).transpose()?;
+            let stored = shredded.as_ref().unwrap_or(batch);
+            let mut leaves = Vec::with_capacity(columns.len());
+            for (field, values) in stored.schema_ref().fields().iter().zip(stored.columns()) {
+                leaves.extend(compute_leaves(field, values).map_err(failed)?);
+            }
+            columns.iter_mut().zip(leaves).for_each(|(column, leaf)| column.push(leaf));
+        }
+        Ok(columns)
     }
 
     /// Ends the row group, which frees its memory.

@@ -158,9 +158,6 @@ impl DataWriter {
             }
             self.memory_use.note(self.memory_in_use());
             self.start_encoding(due, false).await?;
-            if self.setup.max_rows < u64::MAX {
-                self.end_encoding().await?;
-            }
         }
         self.end_partitions(&keys).await?.wait().await?;
         Ok(rows)

@@ -244,10 +244,6 @@ impl DataWriter {
         self.memory_use.note(self.memory_in_use());
         let due = self.choose_for_files(due).await?;
         self.start_encoding(due, false).await?;
-        if self.setup.max_rows < u64::MAX {
-            // How many rows the file may still get depends on whether it ends now.
-            self.end_encoding().await?;
-        }
         self.free_memory(0).await
     }
 
@@ -292,6 +288,10 @@ impl DataWriter {
             let job = start_encoding(&self.setup, file.encoder.take(), rows, (end_groups, threads));
             partition.pending_bytes = 0;
             self.encoding.push((key, job));
+        }
+        if self.setup.max_rows < u64::MAX {
+            // How many rows each file may still get depends on whether it ends now.
+            self.end_encoding().await?;
         }
         Ok(())
     }
