@@ -57,7 +57,7 @@ class TypeSyntaxError(Exception):
 class _Type:
     arrow: pa.DataType
     text: str
-    """As Spark writes it."""
+    """In the syntax of Spark."""
     mark: str | None = None
     has_length: bool = False
 
@@ -179,9 +179,11 @@ class _Parser:
     def comment(self) -> str | None:
         if self.take(r"\s*\bCOMMENT\b\s*") is None:
             return None
-        text = self.take(r"'(?:[^'\\]|''|\\.)*'")
+        text = self.take(r"'(?:[^'\\]|''|\\['\\])*'")
         if text is None:
-            raise TypeSyntaxError("COMMENT needs a string in single quotes")
+            raise TypeSyntaxError(
+                "COMMENT needs a string in single quotes, with no escapes but those of a quote and a backslash"
+            )
         return re.sub(r"\\(.)|''", lambda found: found[1] or "'", text[1:-1])
 
 

@@ -274,12 +274,12 @@ def write(
     rows = stream(data, lambda: None if schema_mode == "overwrite" else _columns_of(table))
     with operation("write", table.uri) as span:
         transaction = _deltic.plan_write(table._core, rows.schema, chosen)
-        on_remembered = transaction.uses_cached_state()
+        uses_cached_state = transaction.uses_cached_state()
         try:
             return span.record(_written(transaction, rows, attempts))
         except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
-            # The remembered state of the table was outdated. A stream can be read only once.
-            if not on_remembered or not isinstance(rows, pa.Table):
+            # The cached state of the table was outdated. A stream can be read only once.
+            if not uses_cached_state or not isinstance(rows, pa.Table):
                 raise
         return span.record(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
 

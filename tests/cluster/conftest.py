@@ -1,6 +1,6 @@
 """A Spark session on a standalone cluster of two workers, and what the same statements give on `local[2]`.
 
-The suite runs in its own process: see `tests/suites`.
+The suite runs in its own process: see `tests/soak`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from standalone import LIGHT, standalone, wait_for_executors
 from statements import STATEMENTS, Rows, changes_of, made, rows_of, same
 
-from deltic.spark import merge_source, rows
+from deltic.spark import frame_source, rows
 
 ALL_CASES = os.environ.get("DELTIC_CASES") == "all"
 """Whether all cases are run: each takes many seconds, since an executor is started again."""
@@ -74,7 +74,7 @@ def many_tasks() -> Iterator[None]:
     """Make every file worth a task."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(rows, "BYTES_PER_TASK", 1)
-        patched.setattr(merge_source, "KEPT_BYTES", 0)
+        patched.setattr(frame_source, "KEPT_BYTES", 0)
         yield
 
 

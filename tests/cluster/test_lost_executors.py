@@ -33,7 +33,7 @@ from statements import (
 )
 
 from deltic import Table
-from deltic.spark import maintenance, merge_source, rows
+from deltic.spark import frame_source, maintenance, rows
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="executors are found in /proc")
 
@@ -42,11 +42,11 @@ SEED = 20261128
 OF_SPARK = (PySparkException, Py4JJavaError)
 JOBS = {
     "_changer": rows,
-    "_part_changer": merge_source,
-    "_inserter": merge_source,
-    "_summarizer": merge_source,
-    "_task_hasher": merge_source,
-    "_source_hasher": merge_source,
+    "_part_changer": frame_source,
+    "_inserter": frame_source,
+    "_summarizer": frame_source,
+    "_task_hasher": frame_source,
+    "_source_hasher": frame_source,
     "_writer": import_module("deltic.spark.write"),
     "_rewriter": maintenance,
 }

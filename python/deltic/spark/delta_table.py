@@ -108,11 +108,11 @@ class DeltaTable:
 
     Methods and arguments have the names and the meaning that delta-spark's documentation gives them; docstrings here
     say what differs. Conditions and values are strings of deltic's SQL (`docs/expressions.md`), in which a word in
-    double quotes is the name of a column, where Spark takes it for a string. If the session's time zone is not UTC, SQL
-    that may depend on it raises `InvalidInputError`. A Column of Spark raises `UnsupportedFeatureError`, an argument of
-    another type `InvalidInputError`. Other errors are those of the deltic method that a docstring names. There is no
-    catalog: tables have locations, and `forName` and the builders of new tables raise `UnsupportedFeatureError`, which
-    says what to use.
+    double quotes is the name of a column, where Spark takes it for a string. If the session's time zone is not UTC,
+    conditions and values of `delete`, `update` and `merge` that may depend on it raise `InvalidInputError`. A Column of
+    Spark raises `UnsupportedFeatureError`, an argument of another type `InvalidInputError`. Other errors are those of
+    the deltic method that a docstring names. There is no catalog: tables have locations, and `forName` and the builders
+    of new tables raise `UnsupportedFeatureError`, which says what to use.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
     >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")
@@ -200,7 +200,7 @@ class DeltaTable:
 
         That is -1 if no file was read and the log does not say how many rows were in it. See `deltic.spark.delete`.
         """
-        where = None if condition is None else self._unaliased(_text(condition, "condition"))
+        where = None if condition is None else self._without_alias(_text(condition, "condition"), self._column_names())
         done = on_executors(self._spark, self._table).delete(where)
         return self._counted({_AFFECTED: done.metrics.get("numDeletedRows", -1)})
 
@@ -209,11 +209,14 @@ class DeltaTable:
 
         See `deltic.spark.update`.
         """
-        where = None if condition is None else self._unaliased(_text(condition, "condition"))
-        values = {
-            self._unaliased(column, is_assigned=True): self._unaliased(value)
-            for column, value in _assigned(set, "set").items()
-        }
+        names = self._column_names()
+        where = None if condition is None else self._without_alias(_text(condition, "condition"), names)
+        values: dict[str, str] = {}
+        for given, value in _assigned(set, "set").items():
+            column = self._without_alias(given, names, is_assigned=True)
+            if column in values:
+                raise InvalidInputError(f"`{column}` is set twice, with and without the alias of the table")
+            values[column] = self._without_alias(value, names)
         done = on_executors(self._spark, self._table).update(values, where)
         return self._counted({_AFFECTED: done.metrics["numUpdatedRows"]})
 
@@ -231,11 +234,13 @@ class DeltaTable:
         table = on_executors(self._spark, self._table)
         return DeltaMergeBuilder(self, table.merge(frame, on, name or "source", target))
 
-    def _unaliased(self, text: str, is_assigned: bool = False) -> str:
+    def _column_names(self) -> list[str]:
+        """The columns of the table, if it has an alias that SQL may name before them."""
+        return [] if self._name is None else self._table.snapshot().schema.names
+
+    def _without_alias(self, text: str, columns: list[str], is_assigned: bool = False) -> str:
         """SQL, or the name of an assigned column, without the alias of the table."""
-        if self._name is None:
-            return text
-        return _deltic.without_alias(text, self._name, self._table.snapshot().schema.names, is_assigned)
+        return text if self._name is None else _deltic.without_alias(text, self._name, columns, is_assigned)
 
     def history(self, limit: int | None = None) -> DataFrame:
         """Return the commits, newest first, as `DESCRIBE HISTORY`."""
@@ -323,7 +328,7 @@ class DeltaTable:
             replace: True replaces a table at the target; False raises `TableExistsError` for one.
             properties: More table properties of the clone.
         """
-        return self._cloned(target, (None, None), (isShallow, replace), properties)
+        return self._cloned(target, isShallow, replace, properties)
 
     def cloneAtVersion(
         self,
@@ -334,7 +339,7 @@ class DeltaTable:
         properties: Mapping[str, str] | None = None,
     ) -> DeltaTable:
         """Make another table a copy of a version of this one: see `clone`."""
-        return self._cloned(target, (version, None), (isShallow, replace), properties)
+        return self._cloned(target, isShallow, replace, properties, version=version)
 
     def cloneAtTimestamp(
         self,
@@ -348,7 +353,7 @@ class DeltaTable:
 
         A time without an offset is in the time zone of the session.
         """
-        return self._cloned(target, (None, self._time(timestamp)), (isShallow, replace), properties)
+        return self._cloned(target, isShallow, replace, properties, timestamp=self._time(timestamp))
 
     def _time(self, timestamp: str) -> str:
         """A time with an offset: its own, or that of the session's time zone."""
@@ -357,12 +362,13 @@ class DeltaTable:
     def _cloned(
         self,
         target: str,
-        at: tuple[int | None, str | None],
-        how: tuple[bool, bool],
+        shallow: bool,
+        replaces: bool,
         properties: Mapping[str, str] | None,
+        version: int | None = None,
+        timestamp: str | None = None,
     ) -> DeltaTable:
         clone = Table(target, self._table.storage_options)
-        (version, timestamp), (shallow, replaces) = at, how
         self._table.clone(
             clone,
             shallow=shallow,

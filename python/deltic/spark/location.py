@@ -13,7 +13,7 @@ from deltic.table import Table, as_table
 
 __all__ = ["checked_session", "opened", "shared"]
 
-_TIME_TRAVEL = re.compile(r"(.+)@(?:v(\d+)|(\d{17}))")
+_TIME_TRAVEL = re.compile(r"(.+)@(?:v(\d+)|\d{17})")
 """A path with a version or a time, as in delta-spark."""
 
 
@@ -39,7 +39,7 @@ def opened(table: Table, open: Callable[[Table], Snapshot] = Table.snapshot) -> 
         found = _TIME_TRAVEL.fullmatch(table.uri)
         if found is None:
             raise
-        path, version, _time = found.groups()
+        path, version = found.group(1), found.group(2)
         option = "versionAsOf" if version else "timestampAsOf"
         value = f" = {version}" if version else ""
         message = f"a path does not choose a version: read {path!r} with the option {option!r}{value}"

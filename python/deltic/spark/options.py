@@ -13,7 +13,7 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
-from deltic.arguments import byte_size, check_int, epoch_ms
+from deltic.arguments import byte_size, check_int, check_str, epoch_ms
 from deltic.errors import InvalidInputError
 from deltic.spark.properties import PROPERTIES
 
@@ -235,7 +235,7 @@ def _instant(text: str, option: str) -> str:
 
 
 def _parsed(text: str, option: str) -> datetime:
-    epoch_ms(text, option)
+    epoch_ms(check_str(text, option), option)
     return datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
 
 

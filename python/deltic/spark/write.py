@@ -179,6 +179,8 @@ def write(
     >>> deltic.spark.write(more, uri + "_copy", schema_mode="merge", sort_by="distance").version
     1
     """
+    # Iterators are read once.
+    partition_by, sort_by = _names(partition_by, "partition_by"), _names(sort_by, "sort_by")
     options = {
         "partition_by": partition_by,
         "replace_where": replace_where,
@@ -201,7 +203,7 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
-    core_options(mode, options)  # Refuses wrong arguments before the table is opened.
+    chosen = core_options(mode, options)
     used, why = engine_and_reason(engine, "engine")
     attempts, rebalances = check_int(max_attempts, "max_attempts", 1), check_bool(optimize_write, "optimize_write")
     table = shared(uri, storage_options)
@@ -209,8 +211,8 @@ def write(
     if replace_where is not None:
         _refuse_dependent(replace_where, df, table, rows)
     elif partition_overwrite is None and mode == "overwrite":
-        options["partition_overwrite"] = _session_overwrite(df, table, partition_by, schema_mode)
-    chosen = core_options(mode, options)
+        session = {"partition_overwrite": _session_overwrite(df, table, partition_by, schema_mode)}
+        chosen = core_options(mode, options | session)
     transaction = _deltic.plan_write(table._core, rows, chosen)
     if transaction.replayed() is not None:
         # Nothing is written, so the rows need not be computed.
@@ -286,9 +288,13 @@ def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> l
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
     """The partition columns of the table after the write; the arguments were checked with the table."""
-    if partition_by is not None:
-        return check_name_or_names(partition_by, "partition_by")
+    if (given := _names(partition_by, "partition_by")) is not None:
+        return given
     return table.snapshot().partition_columns if table.exists() else []
+
+
+def _names(names: Sequence[str] | str | None, argument: str) -> list[str] | None:
+    return None if names is None else check_name_or_names(names, argument)
 
 
 def _column(name: str) -> Column:

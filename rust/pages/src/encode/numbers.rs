@@ -65,7 +65,7 @@ macro_rules! numbers_of {
             let start = out.len();
             out.resize(start + size_of_val(numbers), 0);
             let (slots, _) = out.get_mut(start..).unwrap_or_default().as_chunks_mut();
-            slots.iter_mut().zip(numbers).for_each(|(find_slot, number)| *find_slot = number.to_le_bytes());
+            slots.iter_mut().zip(numbers).for_each(|(slot, number)| *slot = number.to_le_bytes());
         }
     };
 }

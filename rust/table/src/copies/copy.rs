@@ -45,7 +45,7 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
         // On Azure a copy that is still pending is an empty file.
         Ok(found) if found.size == 0 && has_uuid(&file.to) => {}
         Ok(_) => {
-            let message = "found is a file of this name already, which may be different; clone to another location";
+            let message = "there is a file of this name already, which may be different; clone to another location";
             return Err(Error::invalid(message).in_table(target.location()).in_file(&file.to));
         }
         Err(e) if e.is_not_found() => {}

@@ -270,7 +270,7 @@ struct Resolver<'a> {
 }
 
 impl Resolver<'_> {
-    /// For each wanted field, its position among the decoded children of the file, and its shape.
+    /// For each requested column, its position among the decoded children of the file, and its shape.
     /// The first child's first leaf is number `first_leaf` of the file.
     fn children(
         &mut self,

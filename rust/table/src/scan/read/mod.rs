@@ -1,4 +1,4 @@
-//! ReadState data files: turns tasks into batches of the rows that qualify.
+//! Reading data files: turns tasks into batches of the rows that qualify.
 //!
 //! [`Reader::new`] binds a [`ReadSpec`]; [`Reader::read`] returns a stream that does nothing before it is polled, reads a
 //! bounded amount ahead, and stops all work when it is dropped. The predicate is applied exactly. Rows come in the
@@ -230,9 +230,9 @@ struct TaskGuard<T>(JoinHandle<Result<T>>);
 impl<T> TaskGuard<T> {
     /// The result of the task.
     async fn outcome(&mut self) -> Result<T> {
-        (&mut self.0)
-            .await
-            .unwrap_or_else(|stopped: JoinError| Err(Error::internal("state stopped unexpectedly").caused_by(stopped)))
+        (&mut self.0).await.unwrap_or_else(|stopped: JoinError| {
+            Err(Error::internal("reading stopped unexpectedly").caused_by(stopped))
+        })
     }
 }
 
