@@ -287,11 +287,7 @@ fn run_case(input: &str) -> String {
     let mut outcome = format!("version {}", pending.version());
     for marked in pending.marked.iter() {
         let gone: Vec<String> = marked.all_deleted().iter().map(|row| row.to_string()).collect();
-        let stored = match marked.vector.is_some() {
-            _ if marked.is_removed() => " removed",
-            true => "",
-            false => " unstored",
-        };
+        let stored = if marked.vector.is_some() { "" } else { " unstored" };
         outcome += &format!(", {} without {}{stored}", marked.add.path, gone.join("."));
     }
     pending.marked.retain(|_| false);

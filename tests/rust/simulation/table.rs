@@ -230,10 +230,6 @@ impl Prepared {
             for at in places {
                 rows.get_mut(*at).and_then(Option::take);
             }
-            // A file without live rows is removed.
-            if rows.iter().all(Option::is_none) {
-                after.files.remove(file);
-            }
         }
         after.properties = self.properties.clone().unwrap_or(after.properties);
         if self.creates {

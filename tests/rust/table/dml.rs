@@ -304,31 +304,6 @@ fn two_writers_may_mark_different_rows_of_a_file() {
 }
 
 #[test]
-fn a_file_whose_rows_two_writers_delete_is_removed() {
-    for properties in [&[VECTORS][..], &[VECTORS, IDS], &[VECTORS, FEED]] {
-        let table = Table::new(properties, false);
-        table.write(&numbers(0..10));
-        table.write(&numbers(10..13));
-        let outcome = block_on(async {
-            let (mut ours, mut theirs) = (table.begin().await, table.begin().await);
-            // Our commit also marks a row of a file that keeps others.
-            assert_eq!(ours.delete(Some("x < 5 OR x = 11"), now).await.unwrap(), Some(6));
-            assert_eq!(theirs.delete(Some("x >= 5 AND x < 10"), now).await.unwrap(), Some(5));
-            table.commit(theirs).await.unwrap().unwrap();
-            table.commit(ours).await.unwrap().unwrap()
-        });
-        assert_eq!(outcome.committed.attempts, 2);
-        assert_eq!((table.last("remove").len(), table.last("add").len(), table.files().len()), (2, 1, 1));
-        let removed = table.last("remove").into_iter().find(|remove| remove["deletionVector"].is_object()).unwrap();
-        assert_eq!(removed["deletionVector"]["cardinality"], json!(5));
-        assert_eq!(table.rows(&["x"], None), ["10", "12"]);
-        let checksum = std::fs::read_to_string(table.sample.log("00000000000000000004.crc")).unwrap();
-        let checksum: Value = serde_json::from_str(&checksum).unwrap();
-        assert_eq!(checksum["numFiles"], json!(1));
-    }
-}
-
-#[test]
 fn copies_keep_order_and_ids() {
     let table = Table::new(&[IDS], false);
     table.write(&numbers(0..6));

@@ -107,9 +107,9 @@ impl Attempt {
             lines.append(actions.files().clone())?;
         }
         for marked in pending.marked.iter() {
-            for action in marked.actions(now_ms)? {
-                lines.push(&*self.action(&action)?)?;
-            }
+            let [remove, add] = marked.actions(now_ms)?;
+            lines.push(&remove)?;
+            lines.push(&*self.action(&add)?)?;
         }
         if let Some(action) = self.row_tracking_domain() {
             serialize_action(&action, &mut non_file_lines)?;

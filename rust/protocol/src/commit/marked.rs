@@ -1,8 +1,7 @@
 //! Files that stay in the table while a commit deletes some of their rows by deletion vectors.
 //!
 //! Before an attempt, the vectors are united with those of winners and stored again; where they are stored is not known
-//! here. If the united vector deletes all rows of a file, the file is removed instead. If a winner moved the rows to other
-//! files, these files take the place of the old ones.
+//! here. If a winner moved the rows to other files, these files take the place of the old ones.
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking".
 
@@ -57,7 +56,7 @@ pub struct AddedRows {
     pub shape: TableShape,
 }
 
-/// A file that stays in the table with some of its rows deleted by a deletion vector, unless winners delete all others.
+/// A file that stays in the table with some of its rows deleted by a deletion vector.
 #[derive(Debug, Clone)]
 pub struct MarkedFile {
     /// Its `add` action in the version that the commit is based on.
@@ -78,25 +77,16 @@ impl MarkedFile {
         self.rows_deleted_before_commit.union(&self.rows)
     }
 
-    /// Whether no row is left after the commit, so that the file is removed.
-    pub fn is_removed(&self) -> bool {
-        self.all_deleted().cardinality() >= self.physical_rows
-    }
-
-    /// The `remove` of the file with its old deletion vector, and, if a row is left, the `add` with the new one.
+    /// The `remove` of the file with its old deletion vector, and the `add` with the new one.
     ///
     /// # Errors
     /// `Internal` if the new deletion vector is not stored yet.
-    pub fn actions(&self, now_ms: i64) -> Result<Vec<Action>> {
-        let remove = Action::Remove(self.add.clone().removed(now_ms));
-        if self.is_removed() {
-            return Ok(vec![remove]);
-        }
+    pub fn actions(&self, now_ms: i64) -> Result<[Action; 2]> {
         let missing = || Error::internal("a deletion vector is not stored").in_file(&self.add.path);
         let vector = self.vector.clone().ok_or_else(missing)?;
         let stats = Some(wide(self.add.stats.as_deref(), self.physical_rows)?);
         let add = Add { deletion_vector: Some(vector), data_change: true, stats, ..self.add.clone() };
-        Ok(vec![remove, Action::Add(add)])
+        Ok([Action::Remove(self.add.clone().removed(now_ms)), Action::Add(add)])
     }
 }
 
@@ -147,11 +137,10 @@ impl MarkedFiles {
         self.0.values()
     }
 
-    /// All vectors of files that are not removed, unless all of them are stored already.
+    /// All vectors, unless all of them are stored already.
     pub(super) fn unstored(&self) -> Option<Vec<DeletionVector>> {
-        let is_stored = self.iter().all(|marked| marked.vector.is_some() || marked.is_removed());
-        let kept = || self.iter().filter(|marked| !marked.is_removed());
-        (!is_stored).then(|| kept().map(MarkedFile::all_deleted).collect())
+        let is_stored = self.iter().all(|marked| marked.vector.is_some());
+        (!is_stored).then(|| self.iter().map(MarkedFile::all_deleted).collect())
     }
 
     /// Sets the descriptors of the stored vectors, in the order of [`MarkedFiles::unstored`].
@@ -159,12 +148,11 @@ impl MarkedFiles {
     /// # Errors
     /// `Internal` if there are not as many places as vectors.
     pub(super) fn stored(&mut self, places: Vec<DeletionVectorDescriptor>) -> Result<()> {
-        let kept: Vec<&mut MarkedFile> = self.0.values_mut().filter(|marked| !marked.is_removed()).collect();
-        if places.len() != kept.len() {
-            let message = format!("expected {} deletion vectors, got {}", kept.len(), places.len());
+        if places.len() != self.len() {
+            let message = format!("expected {} deletion vectors, got {}", self.len(), places.len());
             return Err(Error::internal(message));
         }
-        kept.into_iter().zip(places).for_each(|(marked, place)| marked.vector = Some(place));
+        self.0.values_mut().zip(places).for_each(|(marked, place)| marked.vector = Some(place));
         Ok(())
     }
 }

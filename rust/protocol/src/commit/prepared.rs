@@ -217,7 +217,9 @@ impl PreparedCommit {
         };
         let mut sizes = self.pending.actions.take_sizes();
         for marked in self.pending.marked.iter() {
-            marked.actions(0)?.iter().for_each(|action| sizes.push(action));
+            let [remove, add] = marked.actions(0)?;
+            sizes.push(&remove);
+            sizes.push(&add);
         }
         Ok(Committed {
             version,

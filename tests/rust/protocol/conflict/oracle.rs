@@ -248,8 +248,6 @@ impl Prepared {
         for (path, (_, places)) in &self.marked {
             places.iter().for_each(|at| files.get_mut(path).unwrap()[*at] = None);
         }
-        // A file of which no row is left is removed.
-        files.retain(|path, rows| !self.marked.contains_key(path) || rows.iter().any(Option::is_some));
         files
     }
 

@@ -115,8 +115,8 @@ pub const CHECKS: &[Check] = &[
                   winner restored rows of the file, or removed the whole file, unless it only moved the rows and \
                   the table tracks rows",
         conflict: "ConcurrentDeleteDelete, ConcurrentAppend",
-        rebases: "this commit's rows are united with the winner's deletion vector, and a file of which no row is \
-                  left is removed; rows that the winner moved are deleted in its files",
+        rebases: "this commit's rows are united with the winner's deletion vector; rows that the winner moved are \
+                  deleted in its files",
         argument: "Rows keep their positions in a file, and a larger vector only deletes more of them: after the \
                    winner this commit would have found the same rows, since none of them is gone and none was \
                    restored. For the same reason such a file does not count as added. A winner that removes the file \
