@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use deltic_protocol::alter::{Alteration, MetadataChange};
 use deltic_protocol::error::Error;
 use deltic_protocol::schema::StructType;
-use deltic_protocol::schema::arrow::{check_geometries, from_arrow_schema};
+use deltic_protocol::schema::arrow::{check_new_geometries, from_arrow_schema};
 use deltic_protocol::schema::evolve::{ColumnChange, Position};
 use pyo3::prelude::*;
 use serde::{Deserialize, Deserializer};
@@ -74,7 +74,7 @@ pub(crate) fn parse(change: &str, schema: Option<&Bound<'_, PyAny>>) -> Result<A
     let mut columns: Option<StructType> = match schema {
         Some(schema) => {
             let schema = schema_from_py(schema)?;
-            check_geometries(&schema)?;
+            check_new_geometries(schema.fields(), &StructType::default())?;
             Some(from_arrow_schema(&schema)?)
         }
         None => None,

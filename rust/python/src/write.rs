@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
-use deltic_protocol::schema::arrow::{check_geometries, from_arrow_schema};
+use deltic_protocol::schema::arrow::{check_new_geometries, from_arrow_schema};
 use deltic_store::Storage;
 use deltic_table::convert::{self, ExternalLayout};
 use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
@@ -33,7 +33,7 @@ pub(crate) fn create(
 ) -> Result<String> {
     let definition: Definition = parse_options(definition_json)?;
     let columns = schema_from_py(schema)?;
-    check_geometries(&columns)?;
+    check_new_geometries(columns.fields(), &StructType::default())?;
     let table_definition = TableDefinition {
         schema: from_arrow_schema(&columns)?,
         partition_by: definition.partition_by,

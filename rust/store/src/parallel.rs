@@ -70,20 +70,35 @@ pub async fn join_ordered<T, W: Future<Output = Result<T>>>(
 
 /// Runs work on any thread of the runtime, so that several run at once; stops when its result is no longer awaited.
 pub async fn spawn_async<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
-    struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
-    impl<T> Drop for AbortOnDrop<T> {
-        fn drop(&mut self) {
-            self.0.abort();
-        }
+    TaskGuard::spawn(work).outcome().await
+}
+
+/// Work on any thread of the runtime, which stops when this is dropped.
+#[derive(Debug)]
+pub struct TaskGuard<T>(tokio::task::JoinHandle<Result<T>>);
+
+impl<T: Send + 'static> TaskGuard<T> {
+    /// Starts the work.
+    pub fn spawn(work: impl Future<Output = Result<T>> + Send + 'static) -> Self {
+        Self(tokio::spawn(work))
     }
-    let mut task = AbortOnDrop(tokio::spawn(work));
-    (&mut task.0).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
+
+    /// Waits for its result.
+    pub async fn outcome(&mut self) -> Result<T> {
+        (&mut self.0).await.map_err(|e| Error::internal("a task did not end").caused_by(e))?
+    }
+}
+
+impl<T> Drop for TaskGuard<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// Runs work that computes or waits for a disk for long on a worker thread.
 ///
 /// # Errors
-/// That the work panicked.
+/// That the work panicked, or that the runtime was shut down.
 pub async fn blocking<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> std::result::Result<T, Unfinished> {
@@ -93,12 +108,12 @@ pub async fn blocking<T: Send + 'static>(
 /// Runs work on a worker thread, as [`blocking`].
 ///
 /// # Errors
-/// That of the work, or the one that `panicked` makes if the work panicked.
+/// That of the work, or the one that `unfinished` makes if the work panicked or the runtime was shut down.
 pub async fn try_blocking<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
-    panicked: impl FnOnce(Unfinished) -> E,
+    unfinished: impl FnOnce(Unfinished) -> E,
 ) -> std::result::Result<T, E> {
-    blocking(work).await.map_err(panicked)?
+    blocking(work).await.map_err(unfinished)?
 }
 
 #[cfg(test)]

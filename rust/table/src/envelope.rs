@@ -31,7 +31,7 @@ struct Unpacked<'a> {
 /// Packs the body of a plan, task or result.
 ///
 /// # Errors
-/// `Internal` if it has no JSON form, which the types rule out.
+/// `Internal` if it has no JSON form (cannot happen).
 pub fn pack<T: Serialize>(kind: &str, body: &T) -> Result<Vec<u8>> {
     serde_json::to_vec(&Packed { form: FORM, kind, body })
         .map_err(|e| Error::internal("data for another process has no JSON form").caused_by(e))

@@ -4,15 +4,22 @@ use bytes::Bytes;
 use deltic_protocol::action::{Action, Add, Format, Metadata, Protocol};
 use deltic_protocol::commit::state::PutAnswer;
 use deltic_protocol::commit::{
-    Actions, CommitLoop, Conflict, Failed, MarkedFile, MarkedFiles, Pending, PreparedCommit, ReadSet, Step, TableState,
+    Actions, CommitLoop, Conflict, Failed, MarkedFile, MarkedFiles, Pending, PredicatesRead, PreparedCommit, ReadSet,
+    Step, TableState,
 };
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Kind};
+use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::predicate::parse;
 use deltic_protocol::property::IsolationLevel;
+use deltic_protocol::schema::json as schema_json;
+use deltic_protocol::schema::mapping::ColumnMapping;
 use serde_json::{Map, json};
 
 /// When the base version was committed. The loop runs one millisecond later, or much later.
 const NOW: i64 = 1_700_000_000_000;
+
+const SCHEMA: &str = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
 
 const OTHER: &str = "{\"commitInfo\":{\"txnId\":\"other\",\"isBlindAppend\":true}}\n{\"add\":{\"path\":\"o\",\"partitionValues\":{},\
                      \"size\":1,\"modificationTime\":1,\"dataChange\":true}}\n";
@@ -44,18 +51,37 @@ fn marks_tracked_rows(base: u64) -> CommitLoop {
     with_rows(base, Vec::new(), marked, true)
 }
 
+/// A commit that has read the rows with `x = 1`.
+fn reads(base: u64) -> CommitLoop {
+    let schema = schema_json::parse(SCHEMA).unwrap();
+    let shape = TableShape { schema: schema.into(), partition_columns: vec![], mapping: ColumnMapping::None };
+    let predicates = vec![parse("x = 1").unwrap().bind(&shape.schema).unwrap()];
+    let files = ["read"].into_iter().collect();
+    let add = Action::Add(Add { path: "f".to_owned(), size: 7, data_change: true, ..Add::default() });
+    commit_loop(
+        base,
+        vec![add],
+        MarkedFiles::default(),
+        false,
+        ReadSet::Predicates(PredicatesRead { shape, predicates, files }),
+    )
+}
+
 fn with(base: u64, actions: Vec<Action>, marked: MarkedFiles) -> CommitLoop {
     with_rows(base, actions, marked, false)
 }
 
 fn with_rows(base: u64, actions: Vec<Action>, marked: MarkedFiles, tracks_rows: bool) -> CommitLoop {
-    let schema = r#"{"type":"struct","fields":[{"name":"x","type":"long","nullable":true,"metadata":{}}]}"#;
+    commit_loop(base, actions, marked, tracks_rows, ReadSet::Nothing)
+}
+
+fn commit_loop(base: u64, actions: Vec<Action>, marked: MarkedFiles, tracks_rows: bool, read: ReadSet) -> CommitLoop {
     let mut metadata = Metadata {
         id: "t".to_owned(),
         name: None,
         description: None,
         format: Format::default(),
-        schema_string: schema.to_owned(),
+        schema_string: SCHEMA.to_owned(),
         partition_columns: Vec::new(),
         created_time: None,
         configuration: Default::default(),
@@ -77,7 +103,7 @@ fn with_rows(base: u64, actions: Vec<Action>, marked: MarkedFiles, tracks_rows: 
     };
     let pending = Pending {
         state: Some(state),
-        read: ReadSet::Nothing,
+        read,
         read_apps: Default::default(),
         isolation: IsolationLevel::Serializable,
         actions: Actions::of(actions).unwrap(),
@@ -342,6 +368,43 @@ fn found_in(path: &str, rows: &[u64]) -> MarkedFile {
         rows,
         vector: None,
     }
+}
+
+/// A commit that lost version 5 to one with these actions and a file of any rows.
+fn lost_to_added_rows(actions: &str) -> CommitLoop {
+    let mut commit_loop = reads(4);
+    expect_step(&mut commit_loop, "put 5");
+    commit_loop.put_answered(PutAnswer::Exists);
+    commit_loop.waited(true);
+    expect_step(&mut commit_loop, "read 5+1");
+    let lines = format!("{actions}{}", OTHER.replace("\"isBlindAppend\":true", "\"isBlindAppend\":false"));
+    assert!(!commit_loop.read(Ok(Some(Bytes::from(lines)))));
+    commit_loop
+}
+
+#[test]
+fn added_files_are_searched() {
+    let mut commit_loop = lost_to_added_rows("");
+    expect_step(&mut commit_loop, "search 1 files");
+    commit_loop.added_rows_searched(Ok(None));
+    expect_step(&mut commit_loop, "read 6+1");
+    assert!(!commit_loop.read(Ok(None)));
+    expect_step(&mut commit_loop, "put 6");
+    for found in [Ok(Some("o".to_owned())), Err(Error::corrupt("no footer")), Err(Error::not_found("gone"))] {
+        let mut commit_loop = lost_to_added_rows("");
+        commit_loop.added_rows_searched(found);
+        expect_step(&mut commit_loop, "failed: ConcurrentAppend");
+    }
+    let mut commit_loop = lost_to_added_rows("");
+    commit_loop.added_rows_searched(Err(lost()));
+    expect_step(&mut commit_loop, "failed: the answer was lost");
+}
+
+#[test]
+fn added_files_are_not_searched_if_the_winner_conflicts_anyway() {
+    let removes = json!({"remove": {"path": "read", "dataChange": true}});
+    expect_step(&mut lost_to_added_rows(&format!("{removes}\n")), "failed: ConcurrentDeleteRead");
+    expect_step(&mut lost_to_added_rows(METADATA), "failed: MetadataChanged");
 }
 
 #[test]

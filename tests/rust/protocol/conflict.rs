@@ -8,8 +8,8 @@ use deltic_protocol::action::{
     Action, Add, CommitInfo, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn,
 };
 use deltic_protocol::commit::{
-    Actions, Attempt, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, SerializedCommit, TableState,
-    WinnerRows, num_records, watermark,
+    Actions, AddedFiles, Attempt, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, SerializedCommit,
+    TableState, WinnerRows, num_records, watermark,
 };
 use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use deltic_protocol::error::{Error, Kind};
@@ -248,7 +248,7 @@ fn run_case(input: &str) -> String {
             "files" => files.extend(rest.split_whitespace()),
             "app" => drop(pending.read_apps.insert(rest.to_owned())),
             "mark" => pending.marked.mark(marked(rest)),
-            "no" => no_match = true,
+            "no" if rest == "match" => no_match = true,
             "found" => moved.push(MarkedFile { vector: None, ..marked(rest) }),
             "own" => pending.actions.append(Actions::of(actions(&line(rest))).unwrap()).unwrap(),
             "winner" => {
@@ -273,7 +273,11 @@ fn run_case(input: &str) -> String {
         if pending.moved_rows(&winner).unwrap().is_some() {
             rows.moved.append(&mut moved);
         }
-        rows.no_added_row_matches = no_match && pending.added_rows(&winner, &rows).unwrap().is_some();
+        rows.no_added_row_matches = match pending.added_files(&winner, &rows).unwrap() {
+            AddedFiles::Irrelevant => true,
+            AddedFiles::ByStatistics => false,
+            AddedFiles::Search(_) => no_match,
+        };
         if let Err(error) = pending.check_and_rebase(&winner, &rows, 5 + at as u64) {
             let kind = match error.kind() {
                 Kind::Conflict(conflict) => conflict.to_string(),

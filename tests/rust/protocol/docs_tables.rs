@@ -6,8 +6,8 @@ use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, Format, Metadata, PartitionValues, Protocol, Remove};
 use deltic_protocol::commit::{
-    Actions, CHECKS, METADATA_ONLY_PROPERTIES, MarkedFile, MarkedFiles, PROPERTIES_A_WINNER_MAY_SET, Pending,
-    PredicatesRead, ReadSet, TableState, WinnerRows,
+    Actions, AddedFiles, CHECKS, METADATA_ONLY_PROPERTIES, MarkedFile, MarkedFiles, PROPERTIES_A_WINNER_MAY_SET,
+    Pending, PredicatesRead, ReadSet, TableState, WinnerRows,
 };
 use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use deltic_protocol::error::{Kind, Result};
@@ -205,7 +205,8 @@ fn verdict(own: &Operation, winner: &Operation, circumstances: Circumstances) ->
         let files = moved.from.into_iter().zip(moved.to);
         rows.moved = files.map(|(from, add)| MarkedFile { add, ..from }).collect();
     }
-    rows.no_added_row_matches = !added_rows_match && pending.added_rows(&winner, &rows)?.is_some();
+    rows.no_added_row_matches =
+        !added_rows_match && matches!(pending.added_files(&winner, &rows)?, AddedFiles::Search(_));
     match pending.check_and_rebase(&winner, &rows, 1) {
         Ok(()) => Ok("✓".to_owned()),
         Err(e) => match e.kind() {

@@ -256,7 +256,10 @@ fn extended(name: &str, storage: ArrowType) -> Field {
 
 #[test]
 fn new_columns_of_geoarrow_are_refused_unless_their_type_is_marked() {
-    let check = |field: Field| arrow::check_geometries(&Schema::new(vec![field])).map_err(|e| e.to_string());
+    let into = |field: Field, current: &StructType| {
+        arrow::check_new_geometries(&Fields::from(vec![field]), current).map_err(|e| e.to_string())
+    };
+    let check = |field: Field| into(field, &StructType::default());
     for (name, storage) in [("geoarrow.wkb", ArrowType::Binary), ("geoarrow.wkt", ArrowType::Utf8)] {
         let field = extended(name, storage);
         assert!(
@@ -264,8 +267,30 @@ fn new_columns_of_geoarrow_are_refused_unless_their_type_is_marked() {
         );
         let list = Field::new("l", ArrowType::List(Arc::new(field.clone())), true);
         assert!(check(list).unwrap_err().contains("column `l` has"));
-        let inside = Field::new("s", ArrowType::Struct(Fields::from(vec![field])), true);
-        assert!(check(inside).unwrap_err().contains("column `s.v` has"));
+        let inside = Field::new("s", ArrowType::Struct(Fields::from(vec![field.clone()])), true);
+        assert!(check(inside.clone()).unwrap_err().contains("column `s.v` has"));
+        // A field inside a column of the table may be new, too.
+        let with_field = |name: &str| {
+            let inner = StructType::new(vec![StructField::new(name, DataType::Primitive(PrimitiveType::Binary), true)]);
+            let lists = DataType::Array(Arc::new(ArrayType {
+                element: DataType::Struct(Arc::new(inner.clone())),
+                contains_null: true,
+            }));
+            StructType::new(vec![
+                StructField::new("s", DataType::Struct(Arc::new(inner)), true),
+                StructField::new("l", lists, true),
+            ])
+        };
+        let list = Field::new("l", ArrowType::List(Arc::new(inside.clone().with_name("element"))), true);
+        assert!(into(inside.clone(), &with_field("other")).unwrap_err().contains("column `s.v` has"));
+        assert!(into(list.clone(), &with_field("other")).unwrap_err().contains("column `l.v` has"));
+        into(inside, &with_field("v")).unwrap();
+        into(list, &with_field("v")).unwrap();
+        into(
+            field.clone(),
+            &StructType::new(vec![StructField::new("v", DataType::Primitive(PrimitiveType::Binary), true)]),
+        )
+        .unwrap();
     }
     let marked = extended("geoarrow.wkb", ArrowType::Binary);
     let mut metadata = marked.metadata().clone();

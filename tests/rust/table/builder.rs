@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
+mod cached_base;
 mod overwrite;
-mod remembered;
 mod write;
 
 struct World;

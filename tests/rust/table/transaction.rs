@@ -417,7 +417,7 @@ async fn the_error_says_whether_the_outcome_is_known() {
     let (outcome, ..) = run(&[Answer::After(APPEND), Answer::After(APPEND)], 2).await;
     let error = outcome.unwrap_err();
     assert_eq!(*error.kind(), Kind::Storage { retryable: true });
-    assert!(error.message().contains("committed first 2 times; nothing was committed"), "{error}");
+    assert!(error.message().contains("committed first; nothing was committed (attempts: 2)"), "{error}");
 
     unknown(&run(&[Answer::Lost], 1).await.0.unwrap_err());
     // After an error of a later put the outcome of the first is still unknown.

@@ -153,7 +153,7 @@ impl Attempt {
         })
     }
 
-    /// The highest row id, if any was has_assigned_row_ids out.
+    /// The highest row id, if any was assigned.
     pub fn watermark(&self) -> Option<i64> {
         self.has_assigned_row_ids.then(|| self.next_row_id.saturating_sub(1))
     }

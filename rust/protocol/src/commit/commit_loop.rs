@@ -16,7 +16,7 @@ use bytes::Bytes;
 
 use super::attempt::SerializedCommit;
 use super::conflict::refuse;
-use super::marked::{AddedRows, MarkedFile, MovedRows, WinnerRows};
+use super::marked::{AddedFiles, AddedRows, MarkedFile, MovedRows, WinnerRows};
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, committed_but_unreadable, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
 use crate::action::batch::Origin;
@@ -299,17 +299,32 @@ impl CommitLoop {
 
     /// How a winner affects this commit; `None` if more has to be read to decide it.
     fn check_or_wait(&mut self, mut in_progress: WinnerInProgress, version: u64) -> Option<ReadAnswer<Error>> {
-        if in_progress.step().is_none() && !in_progress.rows.no_added_row_matches {
-            match self.prepared.pending.added_rows(&in_progress.winner, &in_progress.rows) {
-                Ok(added) => in_progress.added = added.map(Arc::new),
-                Err(error) => return Some(ReadAnswer::Conflict(error.at_version(version))),
-            }
+        if in_progress.step().is_none()
+            && !in_progress.rows.no_added_row_matches
+            && let Err(error) = self.judge_added_files(&mut in_progress, version)
+        {
+            return Some(ReadAnswer::Conflict(error));
         }
         if in_progress.step().is_some() {
             self.in_progress = Some(in_progress);
             return None;
         }
         Some(self.rebase_on(&in_progress.winner, &in_progress.rows, version))
+    }
+
+    /// Whether rows of the files that the winner added have to be searched. They are not if the winner conflicts anyway.
+    fn judge_added_files(&self, in_progress: &mut WinnerInProgress, version: u64) -> Result<()> {
+        let (pending, winner, rows) = (&self.prepared.pending, &in_progress.winner, &mut in_progress.rows);
+        match pending.added_files(winner, rows).map_err(|e| e.at_version(version))? {
+            AddedFiles::ByStatistics => {}
+            AddedFiles::Irrelevant => rows.no_added_row_matches = true,
+            AddedFiles::Search(added) => {
+                let if_none_matches = WinnerRows { no_added_row_matches: true, ..rows.clone() };
+                pending.clone().check_and_rebase(winner, &if_none_matches, version)?;
+                in_progress.added = Some(Arc::new(added));
+            }
+        }
+        Ok(())
     }
 
     /// Whether the version that was found is durable.
@@ -434,8 +449,9 @@ fn unread(version: u64) -> Error {
 }
 
 fn race_lost(attempts: u32) -> Error {
-    let message =
-        format!("other writers committed first {attempts} times; nothing was committed. Retry, or raise max_attempts");
+    let message = format!(
+        "other writers committed first; nothing was committed (attempts: {attempts}). Retry, or raise max_attempts"
+    );
     Error::storage(true, message)
 }
 

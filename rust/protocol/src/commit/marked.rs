@@ -27,8 +27,7 @@ pub struct WinnerRows {
     /// The files that have the rows of [`Pending::moved_rows`](super::Pending::moved_rows) now, with these rows; none if not
     /// every row was found.
     pub moved: Vec<MarkedFile>,
-    /// Whether the files of [`Pending::added_rows`](super::Pending::added_rows) were searched, and none of their rows makes one of
-    /// the predicates TRUE.
+    /// Whether no file of [`Pending::added_files`](super::Pending::added_files) has a row that makes one of the predicates TRUE.
     pub no_added_row_matches: bool,
 }
 
@@ -43,6 +42,17 @@ pub struct MovedRows {
     pub shape: TableShape,
     /// How the table tracks rows.
     pub tracking: RowTracking,
+}
+
+/// How the files that a winner added are judged.
+#[derive(Debug)]
+pub enum AddedFiles {
+    /// None of them has rows that this commit would have read, as far as that matters.
+    Irrelevant,
+    /// By their statistics alone, which do not rule out all of them.
+    ByStatistics,
+    /// Their rows have to be searched.
+    Search(AddedRows),
 }
 
 /// Files that a winner added, and the predicates by which their rows have to be searched.

@@ -17,7 +17,7 @@ pub use actions::{Actions, FileVector};
 pub use attempt::{Attempt, SerializedCommit, num_records};
 pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, Check, METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
-pub use marked::{AddedRows, MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
+pub use marked::{AddedFiles, AddedRows, MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
 pub use pending::{
     CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,
 };

@@ -101,7 +101,7 @@ pub const FEATURES: &[Feature] = &[
     writers("icebergNativeV4-preview", None, NO_WRITES, "an Iceberg table besides the log"),
     writers("checkpointProtection", None, WRITES, "checkpoints that must stay"),
     writers("materializePartitionColumns", None, WRITES, "data files have the partition columns too"),
-    writers("collations", None, WRITES, "strings compared by language; conditions on them are refused, except IS NULL and IS NOT NULL"),
+    writers("collations", None, WRITES, "strings compared by language; comparisons of them are refused"),
     writers("collations-preview", None, WRITES, "the same before it was final"),
     writers("columnMappingUsageTracking", None, WRITES, "whether columns were ever renamed or dropped"),
     writers("multiTableTransaction", None, NO_WRITES, "commits over several tables"),

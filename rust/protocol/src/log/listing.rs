@@ -32,7 +32,7 @@ pub fn gap(listing: &[LogFile]) -> Option<Gap> {
     Some(Gap { first: before?.saturating_add(1), newest })
 }
 
-/// A listing, fill_gap up to `newest` by a later one. Of newer versions the later listing may again lack some.
+/// A listing, completed up to `newest` by a later one. Of newer versions the later listing may again lack some.
 pub fn fill_gap(listing: Vec<LogFile>, later: Vec<LogFile>, newest: u64) -> Vec<LogFile> {
     let known: HashSet<String> = listing.iter().map(|file| file.file_name.clone()).collect();
     let missed = later.into_iter().filter(|file| file.name.version() <= newest && !known.contains(&file.file_name));

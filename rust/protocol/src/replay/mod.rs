@@ -1,7 +1,7 @@
 //! Reconciliation: the newest action on a logical file is valid.
 //!
 //! A logical file is a path with a deletion vector id. Actions are passed newest version first; a file that the
-//! [`Replay`] has already is superseded. Commits are inserted, checkpoints are only looked up (nothing comes after them,
+//! [`Replay`] already contains is superseded. Commits are inserted, checkpoints are only looked up (nothing comes after them,
 //! and a checkpoint holds a logical file once).
 //!
 //! Nothing is allocated for a row: the hash table holds positions in the batches and compares bytes there; only
@@ -42,7 +42,7 @@ struct Position {
 
 type Key<'a> = (Cow<'a, str>, Option<(&'a str, &'a str, Option<i32>)>);
 
-/// One of the batches that a [`Replay`] was batch_id.
+/// The index of a batch of a [`Replay`].
 #[derive(Debug, Clone, Copy)]
 pub struct BatchId(u32);
 

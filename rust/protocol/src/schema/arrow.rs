@@ -290,13 +290,45 @@ pub fn check_extensions(schema: &Schema) -> Result<()> {
     schema.fields().iter().try_for_each(|field| check_each(field, field.name(), 0, &check_extension))
 }
 
-/// Refuses columns of GeoArrow, at any depth, that are not marked as a geometry or geography: as new columns they would be
-/// plain binary or strings, without their reference system.
+/// Refuses columns of GeoArrow, at any depth, that the table does not have (`current`) and that are not marked as a geometry or
+/// geography: as new columns they would be plain binary or strings, without their reference system.
 ///
 /// # Errors
 /// `Invalid`, naming the column and the extension type.
-pub fn check_geometries(schema: &Schema) -> Result<()> {
-    schema.fields().iter().try_for_each(|field| check_each(field, field.name(), 0, &check_geometry))
+pub fn check_new_geometries(fields: &Fields, current: &StructType) -> Result<()> {
+    fields.iter().try_for_each(|field| check_new_geometry(field, field.name(), current))
+}
+
+fn check_new_geometry(field: &Field, path: &str, siblings: &StructType) -> Result<()> {
+    match siblings.field(field.name()) {
+        None => check_each(field, path, 0, &check_geometry),
+        Some(known) => check_new_geometries_inside(field.data_type(), path, &known.data_type),
+    }
+}
+
+/// Of a column of the table: only fields inside it may be new.
+fn check_new_geometries_inside(arrow: &ArrowType, path: &str, known: &DataType) -> Result<()> {
+    match (arrow, known) {
+        (ArrowType::Struct(fields), DataType::Struct(known)) => {
+            fields.iter().try_for_each(|field| check_new_geometry(field, &format!("{path}.{}", field.name()), known))
+        }
+        (
+            ArrowType::List(element)
+            | ArrowType::LargeList(element)
+            | ArrowType::ListView(element)
+            | ArrowType::LargeListView(element)
+            | ArrowType::FixedSizeList(element, _),
+            DataType::Array(known),
+        ) => check_new_geometries_inside(element.data_type(), path, &known.element),
+        (ArrowType::Map(entries, _), DataType::Map(known)) => match entries.data_type() {
+            ArrowType::Struct(fields) => fields
+                .iter()
+                .zip([&known.key, &known.value])
+                .try_for_each(|(field, known)| check_new_geometries_inside(field.data_type(), path, known)),
+            _ => Ok(()),
+        },
+        _ => Ok(()),
+    }
 }
 
 /// As [`check_extensions`], of one field at any depth of the column `path`.

@@ -41,8 +41,8 @@ pub fn check_compared(schema: &StructType, path: &[String]) -> Result<()> {
     let Some(collation) = collation_of(schema, path) else { return Ok(()) };
     let message = format!(
         "column {} has the collation {collation}, and deltic compares strings only by their bytes, which gives other rows; \
-         evaluate this in Spark, or read without a filter on this column and filter the rows; only IS NULL and IS NOT NULL \
-         work on it",
+         evaluate this in Spark, or read without a filter on this column and filter the rows; only tests for NULL and \
+         functions such as length work on it",
         path::print(path)
     );
     Err(Error::unsupported("collations", message))

@@ -19,7 +19,7 @@ use crate::scan::vectors::read_vector;
 use crate::write::layout::random_prefix;
 use deltic_store::Storage;
 
-/// Reads and stores deletion vectors, and finds rows that they delete.
+/// Reads and stores deletion vectors, and searches files of winners for rows.
 pub trait DeletionVectorStore: Send + Sync {
     /// Reads the vector of a descriptor.
     fn read(&self, descriptor: DeletionVectorDescriptor) -> BoxFuture<'_, Result<DeletionVector>>;

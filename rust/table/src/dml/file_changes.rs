@@ -291,7 +291,7 @@ impl ChangedFiles {
     /// to the transaction, and its metrics.
     ///
     /// # Errors
-    /// `Internal` if an action cannot be printed, which the types rule out.
+    /// `Internal` if an action cannot be serialised (cannot happen).
     pub(super) fn end_step(
         self,
         tx: &mut Transaction,

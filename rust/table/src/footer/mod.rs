@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, TimeUnit};
 pub use deltic_pages::footer::{TRAILER, metadata_length, parse};
+use parquet::arrow::RowNumber;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions};
 use parquet::basic::{ColumnOrder, SortOrder, Type as PhysicalType};
 use parquet::errors::ParquetError;
-use parquet::file::metadata::ParquetMetaData;
+use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use parquet::file::statistics::Statistics;
 use parquet::schema::types::SchemaDescriptor;
 
@@ -27,6 +28,38 @@ pub fn arrow_metadata(
         Some(fields) => ArrowReaderMetadata::try_new(metadata, options.with_schema(Arc::new(Schema::new(fields)))),
         None => Ok(plain),
     }
+}
+
+/// As [`arrow_metadata`], and the fields of the file. With `positions`, batches get a last column that is not among the fields:
+/// the positions of their rows in the file.
+pub fn with_positions(
+    metadata: Arc<ParquetMetaData>,
+    positions: bool,
+) -> Result<(ArrowReaderMetadata, Fields), ParquetError> {
+    let plain = arrow_metadata(Arc::clone(&metadata), None)?;
+    let fields = plain.schema().fields().clone();
+    if !positions {
+        return Ok((plain, fields));
+    }
+    let position = Field::new("position", ArrowType::Int64, false).with_extension_type(RowNumber);
+    let options = ArrowReaderOptions::new().with_skip_arrow_metadata(true).with_schema(plain.schema().clone());
+    let options = options.with_virtual_columns(vec![Arc::new(position)])?;
+    Ok((ArrowReaderMetadata::try_new(with_ordinals(metadata)?, options)?, fields))
+}
+
+/// Numbers the row groups in their order, as the decoder needs to find their first rows. The numbers in the footer may be
+/// wrong.
+fn with_ordinals(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, ParquetError> {
+    let is_number = |(index, group): (usize, &RowGroupMetaData)| {
+        group.ordinal().is_some_and(|ordinal| usize::try_from(ordinal).is_ok_and(|ordinal| ordinal == index))
+    };
+    if metadata.row_groups().iter().enumerate().all(is_number) {
+        return Ok(metadata);
+    }
+    let mut builder = Arc::unwrap_or_clone(metadata).into_builder();
+    let number = |(ordinal, group): (i32, RowGroupMetaData)| group.into_builder().set_ordinal(ordinal).build();
+    let groups = (0..).zip(builder.take_row_groups()).map(number).collect::<Result<_, _>>()?;
+    Ok(Arc::new(builder.set_row_groups(groups).build()))
 }
 
 /// Whether the bounds of a leaf, in all row groups, follow the order of its values.

@@ -40,8 +40,8 @@ const MAX_BUCKETS: usize = 256;
 /// Bytes of rows that are collected before they are written to a temporary file.
 const MIN_WRITE_BYTES: usize = 64 * 1024;
 
-/// A bucket that is too large is divided into at least this many.
-const MIN_BUCKETS: u64 = 16;
+/// A bucket that is too large is divided into at most this many.
+const BUCKETS_OF_A_BUCKET: u64 = 16;
 
 /// The column of a temporary file with the positions of rows.
 const PLACE: &str = "";
@@ -80,7 +80,7 @@ pub(super) async fn sort_by_curve(
     tasks: usize,
 ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send> {
     let at_once = (worker_count() / tasks.max(1)).max(1);
-    let most_buckets = (MAX_BUCKETS / tasks.max(1)).max(MIN_BUCKETS as usize);
+    let most_buckets = (MAX_BUCKETS / tasks.max(1)).max(BUCKETS_OF_A_BUCKET as usize);
     let placed = |batch: Result<RecordBatch>| {
         let ranges = ranges.clone();
         async move {
@@ -284,8 +284,8 @@ impl Bucket {
             let pieces = spilled.pieces()?.collect::<Result<Vec<_>>>()?;
             return emit_sorted(&pieces, emit);
         }
-        let width = (greatest - least) / MIN_BUCKETS;
-        let cuts = (1..MIN_BUCKETS).filter_map(|bucket| least.checked_add(width.max(1).checked_mul(bucket)?));
+        let width = (greatest - least) / BUCKETS_OF_A_BUCKET;
+        let cuts = (1..BUCKETS_OF_A_BUCKET).filter_map(|bucket| least.checked_add(width.max(1).checked_mul(bucket)?));
         let mut spilling = Spilling::new(cuts.filter(|cut| *cut <= greatest).collect(), bytes);
         spilled.pieces()?.try_for_each(|piece| spilling.push(&piece?))?;
         spilling.finish()?.into_iter().try_for_each(|bucket| bucket.emit(bytes, emit))

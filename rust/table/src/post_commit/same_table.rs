@@ -41,7 +41,7 @@ pub(crate) async fn verify_same_table(
     let Some(file) = base.commit_file() else { return Ok(()) };
     let base = &base.state;
     let version = committed.version;
-    // The version before is read, since the checksum of this one has what its writer remembered. But a commit that was found
+    // The version before is read, since the checksum of this one has what its writer had cached. But a commit that was found
     // in the log may be the first one that log cleanup left, after a checkpoint of its version.
     let versions = [version.saturating_sub(1), version];
     let txn_id = txn_id(committed).unwrap_or_default();

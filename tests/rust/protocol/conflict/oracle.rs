@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit, serialize_commit};
 use deltic_protocol::action::{Action, Add, CommitInfo, DeletionVectorDescriptor, PartitionValues, Remove};
-use deltic_protocol::commit::{Actions, MarkedFile, MarkedFiles, Pending, ReadSet, WinnerRows};
+use deltic_protocol::commit::{Actions, AddedFiles, MarkedFile, MarkedFiles, Pending, ReadSet, WinnerRows};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::Result;
 use deltic_protocol::predicate::BoundPredicate;
@@ -333,7 +333,9 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
             vector: None,
         }));
     }
-    if let Some(added) = pending.added_rows(winner, &rows).unwrap() {
+    let added = pending.added_files(winner, &rows).unwrap();
+    rows.no_added_row_matches = matches!(added, AddedFiles::Irrelevant);
+    if let AddedFiles::Search(added) = added {
         let is_searched = |sql: &str| predicate_of(sql).is_some_and(|predicate| added.predicates.contains(&predicate));
         let conditions: Vec<_> = CONDITIONS.iter().filter(|(sql, _)| is_searched(sql)).collect();
         assert_eq!(conditions.len(), added.predicates.len());

@@ -12,43 +12,34 @@ use super::rows::files_with_fewer_rows;
 use super::{ConflictCheck, data_changing, is_backfill, matching, refuse};
 use crate::action::batch::AddBatch;
 use crate::action::json::CommitActions;
-use crate::commit::marked::{AddedRows, WinnerRows};
-use crate::commit::pending::{Pending, PredicatesRead, ReadSet};
+use crate::commit::marked::{AddedFiles, AddedRows, WinnerRows};
+use crate::commit::pending::{Pending, ReadSet};
 use crate::error::{Conflict, Result};
 use crate::property::IsolationLevel;
 use crate::replay::paths::PathSet;
 
 impl Pending {
-    /// The files of a winner whose rows have to be searched before the winner can be checked, if there are any. `rows`: what was
-    /// read of the winner before.
+    /// How the files that a winner added are judged. `rows`: what was read of the winner before.
     ///
     /// # Errors
     /// `Corrupt` if the winner's actions are.
-    pub fn added_rows(&self, winner: &CommitActions, rows: &WinnerRows) -> Result<Option<AddedRows>> {
-        let ReadSet::Predicates(read) = &self.read else { return Ok(None) };
-        // The winner's columns may be others than those that the predicates are bound to.
-        if winner.metadata.is_some() || self.loses_files(winner, read) {
-            return Ok(None);
-        }
+    pub fn added_files(&self, winner: &CommitActions, rows: &WinnerRows) -> Result<AddedFiles> {
         let isolation = self.effective_isolation();
         if self.passes_blind_append(winner, isolation) {
-            return Ok(None);
+            return Ok(AddedFiles::Irrelevant);
         }
         let fewer_rows = files_with_fewer_rows(self, winner, &rows.vectors)?;
-        let Some(adds) = self.relevant_adds(winner, &fewer_rows, isolation)? else { return Ok(None) };
-        let files = (0..adds.len()).map(|row| adds.sized_add(row)).collect::<Result<Vec<_>>>()?;
-        let (predicates, shape) = (read.predicates.clone(), read.shape.clone());
-        Ok((!files.is_empty()).then_some(AddedRows { files, predicates, shape }))
-    }
-
-    /// Whether a later check refuses this commit because the winner removed files that it has read or removes.
-    fn loses_files(&self, winner: &CommitActions, read: &PredicatesRead) -> bool {
-        let removes = &winner.removes;
-        let changing = data_changing(&winner.remove_rows, removes.len());
-        (0..removes.len()).any(|row| {
-            let path = removes.path(row);
-            self.actions.removes(path) || (changing.value(row) && read.files.contains(path))
-        })
+        let adds = self.relevant_adds(winner, &fewer_rows, isolation)?;
+        let Some(adds) = adds.filter(|adds| adds.len() > 0) else { return Ok(AddedFiles::Irrelevant) };
+        match &self.read {
+            // If the winner changed the metadata, the predicates may be bound to other columns than its files have.
+            ReadSet::Predicates(read) if winner.metadata.is_none() => Ok(AddedFiles::Search(AddedRows {
+                files: (0..adds.len()).map(|row| adds.sized_add(row)).collect::<Result<_>>()?,
+                predicates: read.predicates.clone(),
+                shape: read.shape.clone(),
+            })),
+            _ => Ok(AddedFiles::ByStatistics),
+        }
     }
 
     /// The files of the winner that may have rows which this commit would have read; `None` if such rows do not matter.

@@ -134,10 +134,10 @@ pub const CHECKS: &[Check] = &[
         rebases: "such files of a blind append count as read for the next winners",
         argument: "Files are tested against the whole condition, with partition values and statistics: bounds rule a \
                    file out only if no row of it can make the condition TRUE. The rows of the other files are read and \
-                   tested, unless the winner changed the metadata, or a later check refuses this commit in any case. If \
+                   tested, unless the winner changed the metadata or another check refuses this commit. If \
                    no row makes the condition TRUE, reading after the winner would have given the same rows. A file \
                    with `dataChange` = false holds rows that were there before: if one of them matches, this commit \
-                   has read its old file, and the next check decides. delta-spark tests statistics only.",
+                   has read its old file, and the next check decides. delta-spark tests partition values only.",
         run: |case| case.added_files(),
     },
     Check {
@@ -180,8 +180,8 @@ pub const CHECKS: &[Check] = &[
 
 impl Pending {
     /// Checks whether the commit may follow `winner`, which is version `version`; if so, the commit builds on it from then on.
-    /// `rows`: deletion vectors and moved rows of the winner, which [`Pending::vectors_needed`] and [`Pending::moved_rows`]
-    /// ask for.
+    /// `rows`: what was read of the winner for [`Pending::vectors_needed`], [`Pending::moved_rows`] and
+    /// [`Pending::added_files`].
     ///
     /// # Errors
     /// `Conflict` with the reason; `Unsupported` if the winner made the table one that deltic does not write; `Corrupt`

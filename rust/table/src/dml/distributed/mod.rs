@@ -211,7 +211,7 @@ impl DistributedRowChange {
     /// The tasks, in the byte form of [`RowChangeTask`]; none if no file has to be read or written.
     ///
     /// # Errors
-    /// `Internal` if one has no byte form, which the types rule out.
+    /// `Internal` if one has no byte form (cannot happen).
     pub fn tasks(&self) -> Result<Vec<Vec<u8>>> {
         let Some(specs) = &self.specs else { return Ok(Vec::new()) };
         let task = |(number, files): (usize, &Vec<Candidate>)| {

@@ -199,7 +199,7 @@ impl SourceSummary {
     /// The summary as a batch of one row, for [`SourceRows::Elsewhere`].
     ///
     /// # Errors
-    /// `Internal` for a key of a nested type, which the types rule out.
+    /// `Internal` for a key of a nested type (cannot happen).
     pub fn to_batch(&self) -> Result<RecordBatch> {
         let count =
             |count: u64| -> ArrayRef { Arc::new(Int64Array::from(vec![i64::try_from(count).unwrap_or(i64::MAX)])) };

@@ -5,9 +5,10 @@
 
 use std::ops::{Deref, DerefMut};
 
-use arrow_schema::SchemaRef;
+use arrow_schema::{FieldRef, Fields, SchemaRef};
 use deltic_protocol::row_merge::Sides;
 use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::arrow::check_new_geometries;
 
 use super::clauses::evolved;
 use super::request::{MergeRequest, sides_of};
@@ -70,6 +71,11 @@ impl Transaction {
             true => evolved(&request.clauses, &sides, self.widens_types()?),
             false => None,
         };
+        if let Some(evolved) = &evolved {
+            let is_kept = |field: &&FieldRef| evolved.field(field.name()).is_some();
+            let kept: Fields = schema.fields().iter().filter(is_kept).cloned().collect();
+            check_new_geometries(&kept, &snapshot.shape().schema)?;
+        }
         let before = evolved.map(|schema| self.set_step_schema(schema, ids)).transpose()?;
         Ok((sides, EvolvedTransaction::resume(self, before)))
     }

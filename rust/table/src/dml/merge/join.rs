@@ -20,7 +20,7 @@ use deltic_protocol::schema::arrow::to_arrow_type;
 use super::super::find::MatchedRows;
 use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
-use super::row_sizes::{GATHERED_ROWS, RowSizes, fitting};
+use super::row_sizes::{GATHERED_BYTES, GATHERED_ROWS, RowSizes, fitting};
 use super::source::{Source, batch_of_sides};
 use super::updates::{NO_SOURCE_ROW, Updates};
 use crate::error::{Error, Result};
@@ -261,11 +261,16 @@ impl Join {
         let rows = joined.rows.as_struct();
         let sizes = joined.sizes.get_or_init(|| RowSizes::of(rows.columns(), rows.len()));
         let pairs = || targets.iter().zip(sources);
+        let largest = sizes.largest().saturating_add(self.source.largest_row());
+        let all_fit = largest.saturating_mul(targets.len()) <= GATHERED_BYTES;
         let size =
             |(target, source): (&u32, &u32)| sizes.get(*target as usize).saturating_add(self.source.row_size(*source));
         let mut holds = Vec::with_capacity(targets.len());
         while holds.len() < targets.len() {
-            let at_once = fitting(pairs().skip(holds.len()).map(size)).max(1);
+            let at_once = match all_fit {
+                true => targets.len(),
+                false => fitting(pairs().skip(holds.len()).map(size)).max(1),
+            };
             let (some_targets, some_sources): (Vec<u32>, Vec<u32>) = pairs().skip(holds.len()).take(at_once).unzip();
             let source = self.source.gather(&some_sources, &self.source_columns)?;
             let rows = take(&joined.rows, &UInt32Array::from(some_targets), None)?;

@@ -30,6 +30,6 @@ pub(super) async fn read(storage: &Storage) -> Result<Option<u64>> {
 /// Records that the files which commits up to `version` removed have been deleted.
 pub(super) async fn write(storage: &Storage, version: u64) -> Result<()> {
     let last = LastVacuum { latest_commit_version_outside_of_retention_window: Some(version) };
-    let json = serde_json::to_vec(&last).map_err(|e| Error::internal("a version cannot be printed").caused_by(e))?;
+    let json = serde_json::to_vec(&last).map_err(|e| Error::internal("a version cannot be serialised").caused_by(e))?;
     storage.put(&format!("{LOG_DIR}/{FILE}"), Bytes::from(json)).await
 }

@@ -29,10 +29,9 @@ use deltic_protocol::schema::{DataType, StructField, StructType, check_requested
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::{JoinError, JoinHandle};
 
 use crate::error::replacing;
-use crate::parallel::processors;
+use crate::parallel::{TaskGuard, processors, spawn_async};
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
 pub(crate) use adapt::{Constants, FileSchema, check_types};
@@ -224,24 +223,6 @@ enum ReadState {
     Done,
 }
 
-/// A background task that ends with its owner.
-struct TaskGuard<T>(JoinHandle<Result<T>>);
-
-impl<T> TaskGuard<T> {
-    /// The result of the task.
-    async fn outcome(&mut self) -> Result<T> {
-        (&mut self.0).await.unwrap_or_else(|stopped: JoinError| {
-            Err(Error::internal("reading stopped unexpectedly").caused_by(stopped))
-        })
-    }
-}
-
-impl<T> Drop for TaskGuard<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
 /// The batches of one unit, and the task that reads them, whose error comes last.
 struct UnitBatches {
     batches: mpsc::Receiver<RecordBatch>,
@@ -265,7 +246,7 @@ const BATCHES_AHEAD: usize = 2;
 impl RunningScan {
     fn start(scan: Arc<ScanContext>, tasks: Tasks, options: ReadOptions) -> Self {
         let (sender, units) = mpsc::channel(options.concurrent_files.max(1));
-        let planner = TaskGuard(tokio::spawn(start_units(scan, tasks, options, sender)));
+        let planner = TaskGuard::spawn(start_units(scan, tasks, options, sender));
         Self { current: None, units, planner }
     }
 
@@ -298,7 +279,7 @@ async fn start_units(
     let permits = Arc::new(Semaphore::new(concurrent_files.min(Semaphore::MAX_PERMITS)));
     let open = |task: Result<FileTask>| {
         let scan = Arc::clone(&scan);
-        async move { TaskGuard(tokio::spawn(open(scan, task?))).outcome().await }
+        async move { spawn_async(open(scan, task?)).await }
     };
     let mut opened = tasks.map(open).buffered(concurrent_files.saturating_mul(OPENED_AHEAD));
     while let Some(units) = opened.try_next().await? {
@@ -314,10 +295,10 @@ async fn start_units(
 
 fn start(unit: Unit, batch_rows: usize, permit: OwnedSemaphorePermit) -> UnitBatches {
     let (sender, batches) = mpsc::channel(BATCHES_AHEAD);
-    let work = TaskGuard(tokio::spawn(async move {
+    let work = TaskGuard::spawn(async move {
         let outcome = decode(unit, batch_rows, sender).await;
         drop(permit);
         outcome
-    }));
+    });
     UnitBatches { batches, work }
 }

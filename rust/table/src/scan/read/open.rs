@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use arrow_schema::{DataType as ArrowType, Field, Fields, Schema, SchemaRef};
+use arrow_schema::SchemaRef;
 use deltic_protocol::action::DeletionVectorDescriptor;
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::error::{Error, Result};
@@ -24,11 +24,9 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema, with_article};
-use parquet::arrow::RowNumber;
-use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, RowSelection, RowSelector};
+use parquet::arrow::arrow_reader::{RowSelection, RowSelector};
 use parquet::arrow::push_decoder::RowGroupSelection;
-use parquet::errors::ParquetError;
-use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
+use parquet::file::metadata::ParquetMetaData;
 
 use super::adapt::{Adapter, Constants, FileSchema, LogValues, count_leaves};
 use super::bloom_filters::{self, Lookup};
@@ -266,7 +264,7 @@ fn plan(
     log_values: &LogValues,
 ) -> Result<Option<PlannedFile>> {
     let (metadata, fields) =
-        arrow_metadata(metadata, log_values.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
+        footer::with_positions(metadata, log_values.needs_positions()).map_err(|e| corrupt_parquet(path, e))?;
     if fields.iter().map(|f| count_leaves(f.data_type())).sum::<usize>() != metadata.parquet_schema().num_columns() {
         return Err(Error::corrupt("the file's schema has columns without a type; rewrite the file"));
     }
@@ -302,46 +300,6 @@ fn plan(
     let (path, width) = (path.to_owned(), scan.output.fields.len());
     let file = OpenFile { path, bytes, metadata, filter, adapter: output, width };
     Ok(Some(PlannedFile { file, row_groups, lookups }))
-}
-
-/// The Arrow form of a file's schema, from the Parquet types only: an embedded Arrow schema is not trusted. With
-/// `positions`, batches get a last column that is not among the fields: the positions of their rows in the file.
-fn arrow_metadata(
-    metadata: Arc<ParquetMetaData>,
-    positions: bool,
-) -> Result<(ArrowReaderMetadata, Fields), ParquetError> {
-    let mut options = ArrowReaderOptions::new().with_skip_arrow_metadata(true);
-    let plain = ArrowReaderMetadata::try_new(Arc::clone(&metadata), options.clone())?;
-    let mut fields = plain.schema().fields().clone();
-    let int96 = footer::int96_as_micros(&plain, None);
-    if int96.is_none() && !positions {
-        return Ok((plain, fields));
-    }
-    if let Some(micros) = int96 {
-        fields = micros;
-        options = options.with_schema(Arc::new(Schema::new(fields.clone())));
-    }
-    if positions {
-        let position = Field::new("position", ArrowType::Int64, false).with_extension_type(RowNumber);
-        options = options.with_virtual_columns(vec![Arc::new(position)])?;
-    }
-    let metadata = if positions { with_ordinals(metadata)? } else { metadata };
-    Ok((ArrowReaderMetadata::try_new(metadata, options)?, fields))
-}
-
-/// Numbers the row groups in their order, as the decoder needs to find their first rows. The numbers in the footer may be
-/// wrong.
-fn with_ordinals(metadata: Arc<ParquetMetaData>) -> Result<Arc<ParquetMetaData>, ParquetError> {
-    let is_number = |(index, group): (usize, &RowGroupMetaData)| {
-        group.ordinal().is_some_and(|ordinal| usize::try_from(ordinal).is_ok_and(|ordinal| ordinal == index))
-    };
-    if metadata.row_groups().iter().enumerate().all(is_number) {
-        return Ok(metadata);
-    }
-    let mut builder = Arc::unwrap_or_clone(metadata).into_builder();
-    let number = |(ordinal, group): (i32, RowGroupMetaData)| group.into_builder().set_ordinal(ordinal).build();
-    let groups = (0..).zip(builder.take_row_groups()).map(number).collect::<Result<_, _>>()?;
-    Ok(Arc::new(builder.set_row_groups(groups).build()))
 }
 
 /// Divides the row groups into units and leaves out rows that do not count.

@@ -12,7 +12,7 @@ use deltic_protocol::constraint::check_constraints;
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
-use deltic_protocol::schema::arrow::{check_extensions, check_geometries, from_rows_schema};
+use deltic_protocol::schema::arrow::{check_extensions, check_new_geometries, from_rows_schema};
 use deltic_protocol::schema::identity::{Identity, with_watermarks};
 use deltic_protocol::schema::mapping::check_mapped;
 use deltic_protocol::schema::{StructType, json as schema_json};
@@ -104,7 +104,7 @@ impl Transaction {
         if options.rearrange_only {
             return Err(Error::invalid("data_change=False needs an existing table; leave it out"));
         }
-        check_geometries(schema)?;
+        check_new_geometries(schema.fields(), &StructType::default())?;
         let definition = TableDefinition {
             schema: from_rows_schema(schema)?,
             partition_by: options.partition_by.clone().unwrap_or_default(),

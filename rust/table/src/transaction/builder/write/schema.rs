@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use arrow_schema::Schema;
 use deltic_protocol::alter::{MetadataChange, name_new_columns};
 use deltic_protocol::property::Properties;
-use deltic_protocol::schema::arrow::{check_geometries, from_rows_schema};
+use deltic_protocol::schema::arrow::{check_new_geometries, from_rows_schema};
 use deltic_protocol::schema::evolve::{merge, overwrite};
 use deltic_protocol::schema::{StructType, json, path};
 use deltic_protocol::{feature, validation};
@@ -69,7 +69,7 @@ impl Transaction {
         let (protocol, before) = self.protocol_and_metadata()?;
         let current = before.schema()?;
         let mut metadata = before.clone();
-        check_geometries(rows)?;
+        check_new_geometries(rows.fields(), &StructType::default())?;
         let replaced = overwrite(&current, &from_rows_schema(rows)?);
         let schema = name_new_columns(&replaced, &mut metadata, &mut || ids.unique())?;
         metadata.partition_columns = by.unwrap_or(&before.partition_columns).clone();
@@ -115,13 +115,10 @@ impl Transaction {
 /// The columns of the rows. If the table has a column already, rows may have it in an Arrow type that no table has, since
 /// the values may fit.
 fn columns_of_rows(rows: &Schema, current: &StructType) -> Result<StructType> {
+    check_new_geometries(rows.fields(), current)?;
     let mut fields = Vec::with_capacity(rows.fields().len());
     for field in rows.fields() {
-        let row = Schema::new(vec![field.clone()]);
-        if current.field(field.name()).is_none() {
-            check_geometries(&row)?;
-        }
-        match from_rows_schema(&row) {
+        match from_rows_schema(&Schema::new(vec![field.clone()])) {
             Ok(one) => fields.extend(one.fields),
             Err(error) if current.field(field.name()).is_none() => return Err(error),
             Err(_) => {}

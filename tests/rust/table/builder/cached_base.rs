@@ -259,9 +259,9 @@ impl Committer for RecreatedBeforePut<'_> {
 
 #[tokio::test]
 async fn a_commit_in_a_recreated_table_stays_and_is_not_acknowledged() {
-    for is_remembered in [true, false] {
+    for is_cached in [true, false] {
         let sample = sample();
-        let known = Some(append(&sample, None, "c1").await).filter(|_| is_remembered);
+        let known = Some(append(&sample, None, "c1").await).filter(|_| is_cached);
         let begun =
             Transaction::begin(&sample.storage, handle_with(known), TransactionOptions::default(), &World).await;
         let mut transaction = begun.unwrap();
@@ -281,7 +281,7 @@ async fn a_commit_in_a_recreated_table_stays_and_is_not_acknowledged() {
 
 #[tokio::test]
 async fn object_stores_are_checked_alike() {
-    let storage = Storage::open("memory://remembered", &HashMap::new()).unwrap();
+    let storage = Storage::open("memory://cached", &HashMap::new()).unwrap();
     let path = |version: u64| format!("_delta_log/{}", commit_name(version));
     let create = |metadata: Value| format!("{}\n{metadata}\n", protocol(1, 2)).into();
     let begin = |base| Transaction::begin(&storage, handle_with(base), TransactionOptions::default(), &World);
