@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
+use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::{check_new_geometries, from_arrow_schema};
 use deltic_store::Storage;
 use deltic_table::convert::{self, ExternalLayout};

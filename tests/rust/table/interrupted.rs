@@ -69,7 +69,9 @@ fn a_purge() {
     let table = with_a_vector();
     let (storage, log) = (&table.sample.storage, committer(&table));
     let options = PurgeOptions { filter: Some("x = 2".to_owned()), ..PurgeOptions::default() };
-    let run = |retry: &dyn RetryPolicy| block_on(purge(storage, None, &options, &World, now, &log, retry));
+    let run = |retry: &dyn RetryPolicy| {
+        block_on(purge(storage, None, &options, &World, now, CommitContext { committer: &log, retry }))
+    };
     assert_remain(run(&cancelled_after(1)), "version 4 was committed and remains");
     assert_eq!(run(&World).unwrap().versions, [5]);
 }
@@ -119,7 +121,8 @@ fn the_search_for_files_stops() {
     let table = with_a_vector();
     let (storage, log, cancelled) = (&table.sample.storage, committer(&table), cancelled_after(0));
     let (to, options) = (RestoreTo::Version(1), RestoreOptions { dry_run: true, ..RestoreOptions::default() });
-    assert_stopped(&block_on(restore(storage, None, &to, options, &log, &World, &cancelled)).unwrap_err());
+    let context = CommitContext { committer: &log, retry: &cancelled };
+    assert_stopped(&block_on(restore(storage, None, &to, options, &World, context)).unwrap_err());
 
     let (source, target) = (block_on(table.sample.open()).unwrap(), Sample::new());
     let to = LogCommitter::new(target.storage.clone());

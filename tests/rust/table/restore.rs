@@ -9,8 +9,8 @@ use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_store::Put;
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::copies::{CloneMode, CloneOptions, RestoreOptions, RestoreTo, Restored, clone, restore};
-use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{Ids, TransactionEnd};
+use deltic_table::transaction::{CommitContext, RetryPolicy};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 
@@ -69,7 +69,8 @@ async fn back(sample: &Sample, version: u64, winner: &[Value]) -> Result<Restore
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
     let committer = Overtaken { log: LogCommitter::new(sample.storage.clone()), by: Mutex::new(by) };
     let (to, options) = (RestoreTo::Version(version), RestoreOptions::default());
-    restore(&sample.storage, None, &to, options, &committer, &World, &World).await
+    let context = CommitContext { committer: &committer, retry: &World };
+    restore(&sample.storage, None, &to, options, &World, context).await
 }
 
 fn conflict(error: &Error) -> Conflict {

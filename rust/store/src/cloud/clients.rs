@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use object_store::list::PaginatedListStore;
-use object_store::{ObjectStore, RetryConfig};
+use object_store::{CredentialProvider, ObjectStore, RetryConfig};
 
 use super::azure_blocks::Blocks;
 use crate::dynamodb::LockTable;
+use crate::http::credentials::{FetchedCredentials, Sendable};
 
 /// Open clients of one bucket.
 pub(crate) struct Clients {
@@ -54,6 +55,25 @@ pub(super) fn paged<S: ObjectStore + PaginatedListStore>(store: S, once: S, offs
 
 /// How long to wait for credentials that have to be fetched, and where they are searched.
 pub(super) type Fetch = Option<(Duration, &'static str)>;
+
+/// A builder whose credentials are fetched within the limits of `fetch`. `of`: the credentials of a client of the builder;
+/// `set`: the builder with others.
+pub(super) fn with_fetched<B, T: Sendable + Send + Sync + 'static>(
+    builder: B,
+    fetch: Fetch,
+    of: impl FnOnce(&B) -> object_store::Result<Arc<dyn CredentialProvider<Credential = T>>>,
+    set: impl FnOnce(B, Arc<dyn CredentialProvider<Credential = T>>) -> B,
+) -> object_store::Result<B> {
+    let Some((within, looked_at)) = fetch else { return Ok(builder) };
+    let inner = of(&builder)?;
+    Ok(set(builder, Arc::new(FetchedCredentials { inner, within, looked_at })))
+}
+
+/// Leaves only settings of the HTTP client, and sends requests without a signature.
+pub(super) fn unsigned<K>(settings: &mut Vec<(K, String)>, is_client: impl Fn(&K) -> bool, skip_signature: K) {
+    settings.retain(|(key, _)| is_client(key));
+    settings.push((skip_signature, "true".into()));
+}
 
 /// Whether an endpoint is in one of these domains.
 pub(super) fn is_below(endpoint: &str, domains: &[&str]) -> bool {

@@ -15,13 +15,13 @@ use object_store::http::HttpBuilder;
 use object_store::memory::InMemory;
 
 use super::azure_blocks::{Blocks, IfAbsent};
-use super::clients::{Clients, Fetch, is_below, no_retries, paged};
+use super::clients::{Clients, Fetch, is_below, no_retries, paged, unsigned, with_fetched};
 use super::s3::open_s3;
 use crate::config::options::Options;
 use crate::config::settings::{Form, check, variable};
 use crate::error::{Error, Result};
 use crate::http::answers::Connector;
-use crate::http::credentials::{FetchedCredentials, IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
+use crate::http::credentials::{IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
 use crate::location::{Location, Scheme};
 
 /// Stores in memory, by name, for the life of the process.
@@ -101,19 +101,29 @@ fn open(location: &Location, options: &Options, pid: u32) -> Result<Clients> {
 fn azure_settings(options: &Options) -> Result<Vec<(AzureConfigKey, String)>> {
     use AzureConfigKey as Key;
     let mut settings = options.settings::<Key>("AZURE_")?;
-    if let Some(endpoint) = variable("IDENTITY_ENDPOINT").filter(|_| !options.offline) {
-        let endpoint = check("IDENTITY_ENDPOINT (environment)", &endpoint, &[Form::Url])?;
-        settings.splice(0..0, endpoint.map(|endpoint| (Key::MsiEndpoint, endpoint)));
-    }
+    prepend_variable(&mut settings, options, "IDENTITY_ENDPOINT", Form::Url, Key::MsiEndpoint)?;
     if options.anonymous {
-        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
-        settings.push((Key::SkipSignature, "true".into()));
+        unsigned(&mut settings, |key| matches!(key, Key::Client(_)), Key::SkipSignature);
     }
     if options.offline {
         // These would run a program.
         settings.retain(|(key, _)| !matches!(key, Key::UseAzureCli | Key::CredentialType));
     }
     Ok(settings)
+}
+
+/// Puts the value of a variable that has no prefix before all settings, which override it.
+fn prepend_variable<K>(
+    settings: &mut Vec<(K, String)>,
+    options: &Options,
+    name: &str,
+    form: Form,
+    key: K,
+) -> Result<()> {
+    let Some(value) = variable(name).filter(|_| !options.offline) else { return Ok(()) };
+    let value = check(&format!("{name} (environment)"), &value, &[form])?;
+    settings.splice(0..0, value.map(|value| (key, value)));
+    Ok(())
 }
 
 fn open_azure(location: &Location, options: &Options) -> Result<object_store::Result<Clients>> {
@@ -148,15 +158,15 @@ fn build_azure(
     server: String,
     offsets: bool,
 ) -> object_store::Result<Clients> {
-    let builder = match fetch {
-        Some((within, looked_at)) => {
-            let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-            let inner = inner.credentials().clone();
-            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
-        }
-        None => builder,
-    };
-    let store = Arc::new(builder.clone().with_http_connector(Connector::new(options, false)).build()?);
+    let open =
+        |builder: &MicrosoftAzureBuilder| builder.clone().with_http_connector(Connector::new(options, false)).build();
+    let builder = with_fetched(
+        builder,
+        fetch,
+        |of| Ok(open(of)?.credentials().clone()),
+        MicrosoftAzureBuilder::with_credentials,
+    )?;
+    let store = Arc::new(open(&builder)?);
     let credentials = store.credentials().clone();
     let once = builder
         .with_credentials(credentials.clone())
@@ -203,13 +213,9 @@ fn open_gcs(location: &Location, options: &Options) -> Result<object_store::Resu
 fn google_settings(options: &Options) -> Result<Vec<(GoogleConfigKey, String)>> {
     use GoogleConfigKey as Key;
     let mut settings = options.settings::<Key>("GOOGLE_")?;
-    if let Some(path) = variable("SERVICE_ACCOUNT").filter(|_| !options.offline) {
-        let path = check("SERVICE_ACCOUNT (environment)", &path, &[Form::File])?;
-        settings.splice(0..0, path.map(|path| (Key::ServiceAccount, path)));
-    }
+    prepend_variable(&mut settings, options, "SERVICE_ACCOUNT", Form::File, Key::ServiceAccount)?;
     if options.anonymous {
-        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
-        settings.push((Key::SkipSignature, "true".into()));
+        unsigned(&mut settings, |key| matches!(key, Key::Client(_)), Key::SkipSignature);
     }
     // If the key of a service account is given in both ways, the caller's takes precedence over the environment's.
     let given: Vec<Key> = options.keys_of().map(|(key, _)| key).collect();
@@ -222,15 +228,16 @@ fn google_settings(options: &Options) -> Result<Vec<(GoogleConfigKey, String)>> 
 }
 
 fn build_gcs(builder: GoogleCloudStorageBuilder, options: &Options, fetch: Fetch) -> object_store::Result<Clients> {
-    let builder = match fetch {
-        Some((within, looked_at)) => {
-            let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-            let inner = inner.credentials().clone();
-            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
-        }
-        None => builder,
+    let open = |builder: &GoogleCloudStorageBuilder| {
+        builder.clone().with_http_connector(Connector::new(options, false)).build()
     };
-    let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+    let builder = with_fetched(
+        builder,
+        fetch,
+        |of| Ok(open(of)?.credentials().clone()),
+        GoogleCloudStorageBuilder::with_credentials,
+    )?;
+    let store = open(&builder)?;
     let once = builder
         .with_credentials(store.credentials().clone())
         .with_http_connector(Connector::new(options, true))

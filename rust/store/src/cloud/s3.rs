@@ -5,7 +5,7 @@ use std::sync::Arc;
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey, AwsCredential, AwsCredentialProvider, S3CopyIfNotExists};
 use object_store::{ClientConfigKey, StaticCredentialProvider};
 
-use super::clients::{Clients, Fetch, is_below, no_retries, paged};
+use super::clients::{Clients, Fetch, is_below, no_retries, paged, unsigned, with_fetched};
 use crate::config::names::PROFILE;
 use crate::config::options::Options;
 use crate::config::profile::Profile;
@@ -13,7 +13,7 @@ use crate::config::settings::{Form, check, variable};
 use crate::dynamodb::LockTable;
 use crate::error::{Error, Result};
 use crate::http::answers::Connector;
-use crate::http::credentials::{FetchedCredentials, IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
+use crate::http::credentials::{IDENTITY_TIMEOUT, METADATA_SERVICE_TIMEOUT};
 use crate::location::Location;
 
 /// Where credentials were searched, and what to do.
@@ -65,15 +65,10 @@ fn build_s3(
     fetch: Fetch,
     table: Option<(String, String)>,
 ) -> object_store::Result<Clients> {
-    let builder = match fetch {
-        Some((within, looked_at)) => {
-            let inner = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
-            let inner = inner.credentials().clone();
-            builder.with_credentials(Arc::new(FetchedCredentials { inner, within, looked_at }))
-        }
-        None => builder,
-    };
-    let store = builder.clone().with_http_connector(Connector::new(options, false)).build()?;
+    let open = |builder: &AmazonS3Builder| builder.clone().with_http_connector(Connector::new(options, false)).build();
+    let builder =
+        with_fetched(builder, fetch, |of| Ok(open(of)?.credentials().clone()), AmazonS3Builder::with_credentials)?;
+    let store = open(&builder)?;
     let credentials = store.credentials().clone();
     let once = builder
         .with_credentials(credentials.clone())
@@ -97,8 +92,7 @@ pub(super) fn s3_settings(options: &Options) -> Result<(Vec<(AmazonS3ConfigKey, 
     use AmazonS3ConfigKey as Key;
     let mut settings = options.settings::<Key>("AWS_")?;
     if options.anonymous {
-        settings.retain(|(key, _)| matches!(key, Key::Client(_)));
-        settings.push((Key::SkipSignature, "true".into()));
+        unsigned(&mut settings, |key| matches!(key, Key::Client(_)), Key::SkipSignature);
         return Ok((settings, None));
     }
     let given: Vec<Key> = options.keys_of().map(|(key, _)| key).collect();

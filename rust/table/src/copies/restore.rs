@@ -19,12 +19,11 @@ use serde_json::{Map, Value, json};
 
 use super::files::{LiveFiles, describe_missing, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
-use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::history;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
-use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
+use crate::transaction::{CommitContext, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 /// The version to restore.
@@ -100,10 +99,10 @@ pub async fn restore(
     latest: Option<Snapshot>,
     to: &RestoreTo,
     options: RestoreOptions,
-    committer: &dyn Committer,
     ids: &dyn Ids,
-    retry: &dyn RetryPolicy,
+    context: CommitContext<'_>,
 ) -> Result<Restored> {
+    let CommitContext { committer, retry } = context;
     let in_table = |e: Error| e.in_table(storage.location());
     let mut commit = options.commit.clone();
     "RESTORE".clone_into(&mut commit.operation);

@@ -13,12 +13,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
-use crate::transaction::{CommitContext, CommitSeries, RetryPolicy};
+use crate::transaction::{CommitContext, CommitSeries};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 
@@ -120,11 +119,10 @@ pub async fn purge(
     options: &PurgeOptions,
     ids: &dyn Ids,
     clock: Clock,
-    committer: &dyn Committer,
-    retry: &dyn RetryPolicy,
+    context: CommitContext<'_>,
 ) -> Result<Purged> {
-    let commits = CommitSeries::after(&[], retry);
-    let retry: &dyn RetryPolicy = &commits;
+    let commits = CommitSeries::after(&[], context.retry);
+    let context = CommitContext { retry: &commits, ..context };
     let purged = async {
         let mut finder = RetainedRowsFinder::default();
         let deleted = match &options.filter {
@@ -132,10 +130,9 @@ pub async fn purge(
             Some(filter) => {
                 let cache = HandleCache { state: None, latest: latest.clone(), now_ms: Some(clock()) };
                 let transaction = Transaction::begin(storage, cache, delete_options(filter, options), ids).await?;
-                Some((filter, delete(transaction, filter, &mut finder, clock, committer, retry).await?))
+                Some((filter, delete(transaction, filter, &mut finder, clock, context).await?))
             }
         };
-        let context = CommitContext { committer, retry };
         let done = reorganize(storage, latest, &reorg_options(options), ids, clock, context).await?;
         let mut purged = Purged::of(done);
         if let Some((filter, (rows, version))) = deleted {
@@ -155,15 +152,14 @@ async fn delete(
     filter: &str,
     finder: &mut RetainedRowsFinder,
     clock: Clock,
-    committer: &dyn Committer,
-    retry: &dyn RetryPolicy,
+    context: CommitContext<'_>,
 ) -> Result<(DeletedRows, Option<u64>)> {
     let snapshot = transaction.snapshot().await?;
     // Files that cannot be read fail the purge before anything is changed.
     finder.read(&snapshot, filter).await?;
     transaction.disable_deletion_vectors();
     let rows = transaction.delete(Some(filter), clock).await?;
-    match Box::pin(transaction.commit(committer, retry)).await? {
+    match Box::pin(transaction.commit(context.committer, context.retry)).await? {
         TransactionEnd::Committed(outcome) => {
             let files = outcome.metrics.get("numRemovedFiles").and_then(Value::as_str).and_then(|n| n.parse().ok());
             Ok((DeletedRows { rows, files: files.unwrap_or_default() }, Some(outcome.committed.version)))

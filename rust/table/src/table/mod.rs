@@ -320,7 +320,8 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<Purged> {
         let (committer, latest) = self.start_operation();
-        purge::purge(&self.storage, latest, options, ids, clock, committer.as_ref(), retry).await
+        let context = CommitContext { committer: committer.as_ref(), retry };
+        purge::purge(&self.storage, latest, options, ids, clock, context).await
     }
 
     /// What [`Table::purge`] would do.
@@ -371,7 +372,8 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<Restored> {
         let (committer, latest) = self.start_operation();
-        copies::restore(&self.storage, latest, to, options, committer.as_ref(), ids, retry).await
+        let context = CommitContext { committer: committer.as_ref(), retry };
+        copies::restore(&self.storage, latest, to, options, ids, context).await
     }
 
     /// Makes the table at `target` equal to a version of this one.
