@@ -8,6 +8,7 @@ from typing import Any, final
 
 __all__ = [
     "FAILED_HASH",
+    "PROPERTIES",
     "ArrowBatch",
     "ArrowSchema",
     "ArrowStream",
@@ -69,6 +70,7 @@ __all__ = [
 
 __version__: str
 FAILED_HASH: int
+PROPERTIES: list[str]
 
 @final
 class ArrowStream:

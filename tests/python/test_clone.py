@@ -211,7 +211,7 @@ def test_a_different_file_is_not_taken_for_the_copy(tmp_path: Path, target: str,
     path = Path(target, next(path for path in files(table.uri) if path.endswith(".parquet")))
     path.parent.mkdir(parents=True)
     path.write_bytes(b"shorter")
-    with pytest.raises(deltic.InvalidInputError, match="may be different"):
+    with pytest.raises(deltic.InvalidInputError, match="there is a file of this name already, which may be different"):
         table.clone(target, shallow=False)
     # Another table may use the same file name: the log of the clone tells which file was copied.
     schema = struct(field("id", "long"))

@@ -64,8 +64,3 @@ def test_properties_documented_as_unused_are_unused() -> None:
         and (f'"{name}"' in source or any(f".{accessor}(" in source for accessor in accessors(name)))
     ]
     assert used == []
-
-
-def test_spark_knows_their_spelling() -> None:
-    text = (ROOT / "python/deltic/spark/properties.py").read_text(encoding="utf-8")
-    assert re.findall(r'^    "(.+)",$', text, re.MULTILINE) == [name for name, _kind, _about in properties()]

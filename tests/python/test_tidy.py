@@ -110,7 +110,6 @@ PYTHON: list[set[str]] = [
     {"cli/read", "cli/change"},
     {"cli/parser"},
     {"cli"},
-    {"spark/properties"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
     {"spark/schema", "spark/native", "spark/time_zone"},
     {"spark/maintenance", "spark/read", "spark/write"},

@@ -139,6 +139,7 @@ def test_geometries_of_geoarrow_are_written_into_a_column_of_that_type(uri: str)
         ("struct<a: int b: int>", "'>' is missing before 'b: int>'"),
         ("struct<a: int NOT>", "'>' is missing before 'NOT>'"),
         ("struct<a: int COMMENT x>", "COMMENT needs a string in single quotes"),
+        (r"struct<a: int COMMENT 'a\nb'>", "no escapes but those of a quote and a backslash"),
         ("struct<`a: int>", "a field of a struct has no name, or one that needs back-ticks"),
         ("char", r"char needs a length, as in char\(10\)"),
         ("varchar(0)", "varchar needs a length"),

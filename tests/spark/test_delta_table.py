@@ -94,6 +94,8 @@ def test_an_alias_of_the_table_may_be_named(spark: SparkSession, uri: str, table
         named.delete("u.id = 1")
     with pytest.raises(deltic.InvalidInputError, match="there is no column `t`"):
         table.delete("t.id = 1")
+    with pytest.raises(deltic.InvalidInputError, match="`name` is set twice, with and without the alias"):
+        named.update(set={"t.name": "'a'", "name": "'b'"})
     # As in Spark, the alias comes before a column of the same name, unless only the column has such a field.
     deltic.spark.write(spark.sql("SELECT 1L AS id, named_struct('id', 5L, 'x', 2L) AS t"), uri + "_struct")
     same = DeltaTable.forPath(spark, uri + "_struct").alias("t")

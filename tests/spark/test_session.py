@@ -232,3 +232,5 @@ def test_times_without_offset_are_in_the_zone_of_the_session(spark: SparkSession
         table.restoreToTimestamp(before.replace(tzinfo=None).isoformat())
     with pytest.raises(deltic.InvalidInputError, match="ISO 8601"):
         table.restoreToTimestamp("yesterday")
+    with pytest.raises(deltic.InvalidInputError, match="timestamp must be a string"):
+        table.restoreToTimestamp(before)  # type: ignore[arg-type]

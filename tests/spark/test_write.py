@@ -72,7 +72,9 @@ def test_appends_and_overwrites(spark: SparkSession, uri: str) -> None:
 
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 def test_a_missing_partition_column_is_refused(spark: SparkSession, uri: str, mode: Mode) -> None:
-    deltic.spark.write(spark.range(3).selectExpr("id", "'x' AS p"), uri, partition_by="p", engine="arrow")
+    by: Any = iter(["p"])  # An iterator is read once.
+    deltic.spark.write(spark.range(3).selectExpr("id", "'x' AS p"), uri, partition_by=by, engine="arrow")
+    assert deltic.Table(uri).snapshot().partition_columns == ["p"]
     before = sorted(Path(uri).rglob("*"))
     with pytest.raises(deltic.InvalidInputError, match="no column `p`, by which the table is partitioned"):
         deltic.spark.write(spark.range(3), uri, mode, engine="arrow")

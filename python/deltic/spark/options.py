@@ -13,9 +13,9 @@ from datetime import datetime, timedelta, timezone, tzinfo
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
+from deltic import _deltic
 from deltic.arguments import byte_size, check_int, check_str, epoch_ms
 from deltic.errors import InvalidInputError
-from deltic.spark.properties import PROPERTIES
 
 __all__ = [
     "NO_CATALOG",
@@ -36,7 +36,7 @@ NO_CATALOG = (
 _OF_A_CATALOG = {"provider", "owner", "location", "external"}
 """The options that Spark adds when it asks for the columns of a table for its catalog."""
 _STORAGE = "storage."
-_SPELLED = {name.lower(): name for name in PROPERTIES}
+_SPELLED = {name.lower(): name for name in _deltic.PROPERTIES}
 _REFUSED = {
     "replaceon": (
         "replaceOn",

@@ -23,6 +23,7 @@ mod transaction;
 mod work;
 mod write;
 
+use deltic_protocol::property::PROPERTIES;
 use mimalloc::MiMalloc;
 use pyo3::prelude::*;
 
@@ -64,6 +65,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(row_tasks::plan_row_change, module)?)?;
     module.add_function(wrap_pyfunction!(row_tasks::change_rows, module)?)?;
     module.add("FAILED_HASH", deltic_table::dml::FAILED_HASH)?;
+    module.add("PROPERTIES", PROPERTIES.iter().map(|property| property.name).collect::<Vec<_>>())?;
     module.add_class::<row_tasks::divided_source::MergeKeys>()?;
     module.add_class::<row_tasks::divided_source::SourceSummary>()?;
     module.add_class::<row_tasks::divided_source::MergeInserter>()?;
