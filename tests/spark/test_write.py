@@ -5,7 +5,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pyarrow as pa
 import pytest
