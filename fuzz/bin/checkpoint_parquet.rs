@@ -3,7 +3,7 @@
 #[path = "../targets/checkpoint_parquet.rs"]
 mod checkpoint_parquet;
 
-// A decoder that was not written here may panic over damaged pages: it runs on the blocking pool, where that becomes an
+// A decoder that was not written here may panic over damaged pages: it runs on a worker thread, where that becomes an
 // error. A panic of its caller's is a finding, and so is one on any other thread, which nothing would catch.
 libfuzzer_sys::fuzz_target!(
     init: {

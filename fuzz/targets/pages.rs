@@ -14,7 +14,7 @@ use parquet::arrow::ProjectionMask;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
 
 /// Rows of a file that are worth a comparison.
-const MOST_ROWS: i64 = 1 << 16;
+const MAX_ROWS: i64 = 1 << 16;
 
 pub(crate) fn run(data: &[u8]) {
     let file = file(data);
@@ -54,7 +54,7 @@ fn compare(file: &Bytes, metadata: &ArrowReaderMetadata, group: usize, leaf: usi
     let span = usize::try_from(start).ok().zip(usize::try_from(column.compressed_size()).ok());
     let span = span.and_then(|(start, length)| Some(start..start.checked_add(length)?));
     let Some(bytes) = span.filter(|span| span.end <= file.len()).map(|span| file.slice(span)) else { return };
-    if !(0..MOST_ROWS).contains(&rows) || limits::check(&bytes, column).is_err() {
+    if !(0..MAX_ROWS).contains(&rows) || limits::check(&bytes, column).is_err() {
         return;
     }
     let level = |level: i16| u32::try_from(level).unwrap_or_default();

@@ -296,16 +296,16 @@ pub(crate) fn lacks_time(file: &LogFile) -> Error {
 
 /// Reads the commit info of a commit.
 async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitInfo>> {
+    let log = LogSource::of(storage);
     if file.size > HEAD_BYTES {
-        let head = LogSource::of(storage).read_head(file, HEAD_BYTES).await?;
-        let line =
-            head.iter().position(|byte| *byte == b'\n').and_then(|end| (end <= head.len()).then(|| head.slice(..end)));
+        let head = log.read_head(file, HEAD_BYTES).await?;
+        let line = head.iter().position(|byte| *byte == b'\n').map(|end| head.slice(..end));
         if let Some(line) = line
             && let Some(info) = parse_file(file, &line, Wanted::NoFiles)?.commit_info
         {
             return Ok(Some(info));
         }
     }
-    let bytes = LogSource::of(storage).read(&file.file_name).await?;
+    let bytes = log.read(&file.file_name).await?;
     Ok(parse_file(file, &bytes, Wanted::NoFiles)?.commit_info)
 }

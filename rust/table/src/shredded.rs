@@ -35,7 +35,7 @@ pub(crate) fn unshred(
     masked: Option<&NullBuffer>,
     target: &Fields,
 ) -> Result<ArrayRef, ArrowError> {
-    let shredded = shredded.as_struct_opt().ok_or_else(|| wrong("a shredded variant is no struct"))?;
+    let shredded = shredded.as_struct_opt().ok_or_else(|| wrong("a shredded variant is not a struct"))?;
     check_extents(shredded)?;
     let (fields, columns, nulls) = shredded.clone().into_parts();
     let nulls = NullBuffer::union(nulls.as_ref(), masked);
@@ -65,11 +65,11 @@ fn check_extents(shredded: &StructArray) -> Result<(), ArrowError> {
     let Some(typed) = shredded.column_by_name(TYPED_VALUE) else { return Ok(()) };
     match typed.data_type() {
         ArrowType::Struct(_) => typed.as_struct().columns().iter().try_for_each(|field| {
-            check_extents(field.as_struct_opt().ok_or_else(|| wrong("a shredded field is no struct"))?)
+            check_extents(field.as_struct_opt().ok_or_else(|| wrong("a shredded field is not a struct"))?)
         }),
         ArrowType::List(_) => {
             let elements = typed.as_list::<i32>().values();
-            check_extents(elements.as_struct_opt().ok_or_else(|| wrong("a shredded element is no struct"))?)
+            check_extents(elements.as_struct_opt().ok_or_else(|| wrong("a shredded element is not a struct"))?)
         }
         ArrowType::LargeList(_)
         | ArrowType::FixedSizeList(_, _)

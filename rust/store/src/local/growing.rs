@@ -12,7 +12,7 @@ use super::naming::Temporary;
 use crate::error::{Error, Result};
 use crate::syncing::Syncing;
 
-/// How many bytes a writer passes to the blocking pool at a time.
+/// How many bytes a writer passes to a worker thread at a time.
 const CHUNK: usize = 1024 * 1024;
 /// A file is synced after so many bytes, while more of it is written.
 const SYNCED_AHEAD: usize = 32 * 1024 * 1024;

@@ -77,8 +77,8 @@ impl LocalDisk {
             let all = paths.chunks(MAX_OPEN_FILES).enumerate().map(some);
             Ok(all.collect::<std::result::Result<Vec<_>, _>>()?.concat())
         };
-        let read = parallel::blocking(all).await;
-        read.map_err(|e| (0, Error::internal("a task for the local disk did not finish").caused_by(e)))?
+        let failed = |e| (0, Error::internal("a task for the local disk did not finish").caused_by(e));
+        parallel::try_blocking(all, failed).await
     }
 
     /// Reads each range, opening the file once.

@@ -71,7 +71,7 @@ pub(super) struct CheckpointSchema {
 
 /// The actions other than file actions.
 #[derive(Debug)]
-pub(super) struct NonFileActions {
+pub(super) struct CheckpointActions {
     pub(super) protocol: Protocol,
     pub(super) metadata: Metadata,
     pub(super) txns: Vec<Txn>,
@@ -298,7 +298,7 @@ impl CheckpointSchema {
     }
 
     /// Actions other than file actions as rows; if they are many, each kind in a batch.
-    pub(super) fn non_file_rows(&self, actions: &NonFileActions) -> Result<Vec<RecordBatch>> {
+    pub(super) fn non_file_rows(&self, actions: &CheckpointActions) -> Result<Vec<RecordBatch>> {
         let mut kinds = vec![
             ("protocol", protocol(&[&actions.protocol])?),
             ("metaData", metadata(&[&actions.metadata])?),

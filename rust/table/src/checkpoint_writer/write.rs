@@ -24,7 +24,7 @@ use deltic_protocol::log::name::{CheckpointFormat, LAST_CHECKPOINT, LogName, che
 use deltic_protocol::property::{CheckpointPolicy, Properties};
 use futures::stream::{self, StreamExt, TryStreamExt};
 
-use super::columns::{CheckpointSchema, NonFileActions};
+use super::columns::{CheckpointActions, CheckpointSchema};
 use super::encode::{Encoding, Group, Output, grouped};
 use super::sidecars::{self, MAX_SIDECAR_FILES, Sidecars};
 use super::sort::Order;
@@ -206,7 +206,7 @@ async fn write_actions(
     }
     let version =
         i64::try_from(snapshot.version()).map_err(|e| Error::internal("a version is too large").caused_by(e))?;
-    let non_file_actions = NonFileActions {
+    let non_file_actions = CheckpointActions {
         protocol: snapshot.protocol().clone(),
         metadata: snapshot.metadata().clone(),
         txns,

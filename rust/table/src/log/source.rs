@@ -20,6 +20,7 @@ use super::claimed::ClaimedCommits;
 use super::path::log_file_path;
 use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
+use crate::parallel::try_blocking;
 use deltic_store::{FileMeta, Storage};
 
 /// The log of one table: lists it and reads files. `reader` fetches many files at once.
@@ -87,8 +88,8 @@ impl LogSource {
         let with_context = |e: Error| e.in_file(log_file_path(&file.file_name)).at_version(file.name.version());
         let bytes = self.read(&file.file_name).await.map_err(with_context)?;
         let file = file.clone();
-        let parsed = tokio::task::spawn_blocking(move || reader::parse_file(&file, &bytes, Wanted::All)).await;
-        parsed.map_err(|e| Error::internal("parsing a commit failed").caused_by(e))?
+        let parse = move || reader::parse_file(&file, &bytes, Wanted::All);
+        try_blocking(parse, |e| Error::internal("parsing a commit failed").caused_by(e)).await
     }
 
     /// The commit of a version, `None` if there is none.

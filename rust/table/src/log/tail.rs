@@ -20,6 +20,7 @@ use futures::future::join;
 use futures::stream::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
+use crate::parallel::try_blocking;
 
 /// The newest layers are joined with the next older one as long as it has at most so many times their files. So there
 /// are few layers, so that looking up a file is cheap; and large ones are seldom joined, so that extending is cheap.
@@ -147,8 +148,8 @@ impl Replaying {
         if groups.iter().map(|group| group.adds.len() + group.removes.len()).sum::<usize>() < MIN_FILES_FOR_THREAD {
             return self.replay_groups(groups);
         }
-        let replayed = tokio::task::spawn_blocking(move || self.replay_groups(groups)).await;
-        replayed.map_err(|e| Error::internal("replaying the commits failed").caused_by(e))?
+        let failed = |e| Error::internal("replaying the commits failed").caused_by(e);
+        try_blocking(move || self.replay_groups(groups), failed).await
     }
 
     fn replay_groups(mut self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {

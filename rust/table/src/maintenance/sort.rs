@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::layout::ranges::Ranges;
 use crate::error::{Error, Result};
-use crate::parallel::{blocking, worker_count};
+use crate::parallel::{try_blocking, worker_count};
 use crate::write::pieces::{memory, overhead};
 
 /// Rows in a batch of the result.
@@ -149,7 +149,7 @@ fn bucket_count(held: usize, held_rows: usize, total_rows: u64, bytes: usize) ->
 }
 
 async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    blocking(work).await.map_err(|e| Error::internal("sorting rows failed").caused_by(e))?
+    try_blocking(work, |e| Error::internal("sorting rows failed").caused_by(e)).await
 }
 
 /// Writes rows into temporary files, one for each bucket.

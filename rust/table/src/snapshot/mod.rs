@@ -33,6 +33,7 @@ use crate::file_index::FileIndex;
 use crate::log::tail::Tail;
 use crate::log::{Loaded, LogSource};
 use crate::once::Once;
+use crate::parallel::try_blocking;
 use deltic_store::Storage;
 
 /// How many commits, or batches of a checkpoint, are processed at once.
@@ -552,8 +553,7 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
         Some(tail) => batch.filter(tail.unseen(&batch.keys()?)),
         None => Err(Error::internal("the replayed commits were dropped")),
     };
-    let filtered = tokio::task::spawn_blocking(work).await;
-    filtered.map_err(|e| Error::internal("replaying the checkpoint failed").caused_by(e))?
+    try_blocking(work, |e| Error::internal("replaying the checkpoint failed").caused_by(e)).await
 }
 
 /// The newest checksum of the segment. It only saves work, so an unreadable one is ignored.

@@ -35,7 +35,7 @@ use crate::events::TARGET;
 use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::parallel::{blocking, join_ordered, parallelism, spawn_async};
+use crate::parallel::{join_ordered, parallelism, spawn_async, try_blocking};
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::check_types;
 use crate::scan::row_tracking;
@@ -486,7 +486,7 @@ async fn group_batch(
 pub(super) async fn on_worker_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    blocking(work).await.map_err(|e| Error::internal("planning on a worker thread failed").caused_by(e))?
+    try_blocking(work, |e| Error::internal("planning on a worker thread failed").caused_by(e)).await
 }
 
 fn bytes(adds: &AddBatch) -> u64 {
@@ -521,7 +521,7 @@ pub(crate) fn read_spec(snapshot: &Snapshot, columns: Option<&[String]>) -> Resu
         Some(columns) => columns.iter().map(resolve).collect::<Result<Vec<_>>>().map_err(in_table)?,
         None => shape.schema.fields.iter().map(|f| f.name.clone()).collect(),
     };
-    check_requested_once(columns.iter().map(String::as_str))?;
+    check_requested_once(columns.iter().map(String::as_str)).map_err(in_table)?;
     let fields = columns.iter().filter_map(|name| fields_by_name.field(name)).cloned().collect();
     check_types(&StructType::new(fields)).map_err(in_table)?;
     Ok(ReadSpec { row_tracking, ..ReadSpec::new(shape, columns) })

@@ -105,8 +105,8 @@ impl Encoder {
                 bytes += memory(&now);
                 values += now.num_rows().saturating_mul(self.layout.parquet.num_columns());
                 of_group.push(now);
-                let is_much = bytes >= MAX_BYTES_AT_ONCE || values >= MAX_VALUES_AT_ONCE;
-                if self.rows >= self.most_rows || is_much || shredded_at_once.is_some() {
+                let is_large = bytes >= MAX_BYTES_AT_ONCE || values >= MAX_VALUES_AT_ONCE;
+                if self.rows >= self.most_rows || is_large || shredded_at_once.is_some() {
                     self.encode(&std::mem::take(&mut of_group), threads)?;
                     (bytes, values) = (0, 0);
                 }

@@ -1,7 +1,7 @@
 //! Writes data files, without committing them.
 //!
 //! The writer converts batches to the table's schema, splits them by partition, buffers rows until encoding is worth while,
-//! encodes on the blocking pool while it buffers further rows, and streams to storage. A file that reaches its target size
+//! encodes on worker threads while it buffers further rows, and streams to storage. A file that reaches its target size
 //! ends and another begins. Memory is bounded for any number of partitions: rows beyond the limit are spilled to a temporary
 //! file. The writer does not commit. [`DataWriter::abort`] deletes its files, as dropping the writer does in the background.
 //!

@@ -28,7 +28,7 @@ const MAX_PENDING_BATCHES: usize = 64;
 /// The most bytes of a joined batch: offsets of strings end at 2 GiB.
 const MAX_TOGETHER: usize = 64 * 1024 * 1024;
 
-/// Fewer bytes than this are encoded at once rather than on the blocking pool: handing them over would take longer.
+/// Fewer bytes than this are encoded at once rather than on a worker thread: handing them over would take longer.
 pub(super) const WORTH_A_THREAD: usize = 32 * 1024;
 
 /// The rows of one partition that are not in a finished file.
@@ -47,9 +47,9 @@ pub(super) struct Partition {
 
 pub(super) struct OpenFile {
     path: DataPath,
-    /// None only while the blocking pool uses it.
+    /// None only while a worker thread uses it.
     pub(super) encoder: Option<Encoder>,
-    /// Bytes of rows and encoded pages in memory while the blocking pool uses the encoder.
+    /// Bytes of rows and encoded pages in memory while a worker thread uses the encoder.
     pub(super) encoding_bytes: usize,
     /// Opened with the first bytes.
     upload: Option<FileWriter>,
@@ -219,7 +219,7 @@ async fn end_upload(
     Ok((size, syncing, encoded))
 }
 
-/// Waits for work on the blocking pool.
+/// Waits for work on a worker thread.
 pub(super) async fn joined<T>(handle: JoinHandle<Result<T>>) -> Result<T> {
     handle.await.unwrap_or_else(|e| Err(Error::internal("a worker thread failed while writing").caused_by(e)))
 }
