@@ -30,7 +30,7 @@ impl Pending {
         }
         let fewer_rows = files_with_fewer_rows(self, winner, &rows.vectors)?;
         let adds = self.relevant_adds(winner, &fewer_rows, isolation)?;
-        let Some(adds) = adds.filter(|adds| adds.len() > 0) else { return Ok(AddedFiles::Irrelevant) };
+        let Some(adds) = adds.filter(|adds| !adds.is_empty()) else { return Ok(AddedFiles::Irrelevant) };
         match &self.read {
             // If the winner changed the metadata, the predicates may be bound to other columns than its files have.
             ReadSet::Predicates(read) if winner.metadata.is_none() => Ok(AddedFiles::Search(AddedRows {
