@@ -403,7 +403,7 @@ fn added_files_are_searched() {
 #[test]
 fn added_files_are_not_searched_if_the_winner_conflicts_anyway() {
     let removes = json!({"remove": {"path": "read", "dataChange": true}});
-    expect_step(&mut lost_to_added_rows(&format!("{removes}\n")), "failed: ConcurrentDeleteRead");
+    expect_step(&mut lost_to_added_rows(&format!("{removes}\n")), "failed: ConcurrentAppend");
     expect_step(&mut lost_to_added_rows(METADATA), "failed: MetadataChanged");
 }
 

@@ -320,8 +320,8 @@ impl CommitLoop {
             AddedFiles::Irrelevant => rows.no_added_row_matches = true,
             AddedFiles::Search(added) => {
                 let if_none_matches = WinnerRows { no_added_row_matches: true, ..rows.clone() };
-                pending.clone().check_and_rebase(winner, &if_none_matches, version)?;
-                in_progress.added = Some(Arc::new(added));
+                let may_follow = pending.clone().check_and_rebase(winner, &if_none_matches, version).is_ok();
+                in_progress.added = may_follow.then(|| Arc::new(added));
             }
         }
         Ok(())
