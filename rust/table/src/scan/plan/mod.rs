@@ -9,6 +9,7 @@ pub(crate) mod balanced;
 mod columns;
 pub(crate) mod files_in_partitions;
 pub mod list_files;
+mod live_files;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,7 +33,7 @@ use deltic_protocol::stats::json::whole_adds;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
+use crate::file_index::{FileIndex, IndexColumn, Keys, PartitionColumn, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
 use crate::parallel::{join_ordered, parallelism, spawn_async, try_blocking};
@@ -273,11 +274,7 @@ impl ScanPlan {
         let mut fields = base_fields(shape);
         fields.push(Field::new("deleted_rows", ArrowType::Int64, true));
         let schema = Arc::new(Schema::new(fields));
-        let unindexed_batch = |adds: &AddBatch| {
-            let mut columns = base_columns(adds, shape)?;
-            columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
-            Ok(RecordBatch::try_new(schema.clone(), columns)?)
-        };
+        let unindexed_batch = |adds: &AddBatch| plan_batch(adds, shape, schema.clone());
         let mut batches = self.unindexed_adds.iter().map(unindexed_batch).collect::<Result<Vec<_>>>()?;
         let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
         batches.extend(for_each_row_group((0..self.groups.len()).map(in_group)).await?);
@@ -385,7 +382,10 @@ pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
 /// The live files of a row group that the predicate keeps.
 async fn prune_row_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
     let files = file_index(&snapshot).await?;
-    let kept = files.prune_row_group(group, &pruning).await?;
+    let kept = match files.prune_row_group(group, &pruning).await {
+        Err(error) if error.is_corrupt() => return live_files::prune_row_group(&snapshot, &pruning, group).await,
+        kept => kept?,
+    };
     if kept.count_set_bits() == 0 {
         return Ok(KeptGroup { group, rows: kept, paths: StringArray::new_null(0) });
     }
@@ -422,10 +422,9 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     }
     let sizes = files.arrays(group, &[IndexColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
-    let kept = files.prune_row_group(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
-    let kept_files = (&kept & &rows).count_set_bits() as u64;
-    let skipped = Skipped { partition: live_files - kept_files, statistics: 0 };
+    let kept_files = prune_row_group(snapshot.clone(), by_partition, group).await?.paths.len() as u64;
+    let skipped = Skipped { partition: live_files.saturating_sub(kept_files), statistics: 0 };
     Ok(Totals { files: live_files, bytes, skipped })
 }
 
@@ -456,6 +455,13 @@ async fn group_adds_with_stats(
     file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
 
+/// Files to read, as columns.
+fn plan_batch(adds: &AddBatch, shape: &TableShape, schema: SchemaRef) -> Result<RecordBatch> {
+    let mut columns = base_columns(adds, shape)?;
+    columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
 /// The files to read of a row group, as columns.
 async fn group_batch(
     snapshot: Snapshot,
@@ -468,11 +474,16 @@ async fn group_batch(
     let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
-        wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
+        wanted.push(IndexColumn::Partition(PartitionColumn::of(shape, field.name())?));
     }
     let has_vectors = files.may_have_vectors(kept_group.group).await?;
     wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
-    let mut arrays = files.arrays(kept_group.group, &wanted, &kept_group.rows).await?;
+    let mut arrays = match files.arrays(kept_group.group, &wanted, &kept_group.rows).await {
+        Err(error) if error.is_corrupt() => {
+            return plan_batch(&group_adds(snapshot.clone(), groups.clone(), at).await?, shape, schema);
+        }
+        arrays => arrays?,
+    };
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
     let mut columns = vec![Arc::new(kept_group.paths.clone()) as ArrayRef];

@@ -159,9 +159,9 @@ impl ScanContext {
                     return Err(Error::corrupt(format!("the partition column `{name}` is {}", with_article(other))));
                 }
             };
-            let physical = self.mapping.physical_name(field)?;
+            let [key, other_key] = self.mapping.partition_keys(&self.table, field)?;
             let values = &task.partition_values;
-            let value = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
+            let value = values.get(key).or_else(|| values.get(other_key)).and_then(Option::as_deref);
             constants.insert(field.name.clone(), Scalar::parse_partition(value, primitive)?);
         }
         for (name, value) in &task.constants {
