@@ -47,7 +47,7 @@ class RepairResult:
     version: int
     committed: int | None
     steps: tuple[RepairStep, ...]
-    moved_to: str | None = None
+    moved_to: str | None
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> RepairResult:

@@ -228,7 +228,7 @@ def test_a_log_of_which_nothing_can_be_read(log: Log) -> None:
 
 
 def test_what_deltic_does_not_understand_is_not_moved(log: Log) -> None:
-    log.commit(6, [{"commitInfo": {"operation": "WRITE"}}, {"add": {"path": 5}}])
+    log.commit(6, [{"commitInfo": {"operation": "WRITE"}}, {"add": 5}])
     log.path(6, "crc").unlink()
     before = files_below(log.uri)
     for version in (5, 6):

@@ -119,8 +119,10 @@ fn refuse_features(snapshot: &Snapshot, contents: &[Content], end: u64) -> Resul
     for protocol in lost.filter_map(|content| content.protocol.as_ref()) {
         let supported = feature::supported(protocol);
         if let Some(name) = DECIDED_ELSEWHERE.iter().find(|name| supported.contains(**name)) {
-            let message = "a version that cannot be replayed enabled it, so that not the log alone decides what is \
-                           committed; repair the table through its catalog";
+            let message = format!(
+                "a version that cannot be replayed enabled `{name}`, so that not the log alone decides what is committed; \
+                 repair the table through its catalog"
+            );
             return Err(Error::unsupported(*name, message));
         }
     }
