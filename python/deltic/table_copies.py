@@ -125,6 +125,7 @@ class CopyMethods:
         mode: CloneMode = "error",
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
         user_metadata: Mapping[str, Any] | str | None = None,
         commit_info: Mapping[str, Any] | None = None,
         app_id: str | None = None,
@@ -157,6 +158,9 @@ class CopyMethods:
                 are removed by both.
             properties: Table properties of the clone; they are added to those of this table, or override them.
             storage_options: The settings of the target's store, those of this table by default.
+            dry_run: True writes nothing, and returns the commit that would be made: its version, its files, and in
+                `metrics` how many files would be copied and their bytes. `Commit.attempts` is 0. If nothing differs,
+                there are no metrics.
             user_metadata: As for `transaction`, like the arguments below.
             commit_info: Further members of the commit info.
             app_id: The id of an application's transaction.
@@ -181,6 +185,9 @@ class CopyMethods:
         0
         >>> deltic.Table(folder + "/test").delete("id = 1").metrics["numDeletedRows"]
         1
+        >>> planned = table.clone(folder + "/backup", shallow=False, dry_run=True)
+        >>> planned.attempts, planned.metrics["numCopiedFiles"]
+        (0, 1)
         >>> copy = table.clone(folder + "/backup", shallow=False)
         >>> copy.metrics["numCopiedFiles"]
         1
@@ -198,9 +205,10 @@ class CopyMethods:
         }
         both = (self._core, self._target(target, storage_options))
         number, attempts = check_int(version, "version"), check_int(max_attempts, "max_attempts", 1)
+        only_plans, time_ms = check_bool(dry_run, "dry_run"), epoch_ms(timestamp)
         with operation("clone", both[1].uri) as span:
             return span.record(
-                Commit.parse(_deltic.clone(both, number, epoch_ms(timestamp), json.dumps(options), attempts))
+                Commit.parse(_deltic.clone(both, number, time_ms, json.dumps(options), only_plans, attempts))
             )
 
     def _target(
