@@ -102,5 +102,6 @@ impl Steps<'_> {
 
 /// Whether there is a checkpoint of the snapshot's version that can be read.
 async fn has_checkpoint(snapshot: &Snapshot) -> Result<bool> {
-    Ok(snapshot.checkpoint().await?.is_some_and(|checkpoint| checkpoint.version() == snapshot.version()))
+    let readable = snapshot.with_readable_sidecars().await?;
+    Ok(readable.checkpoint().await?.is_some_and(|checkpoint| checkpoint.version() == snapshot.version()))
 }
