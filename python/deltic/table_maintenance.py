@@ -345,22 +345,30 @@ class MaintenanceMethods:
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
         """Drop a feature from the table's protocol, so that clients that do not support it can use the table again.
 
-        The properties that enable it are removed with it, and row ids with `rowTracking`. All else of the newest
-        version that depends on the feature must be removed before. Most features concern writers only and are dropped
-        by one commit. If readers need it (`columnMapping`, `deletionVectors`, `typeWidening`, `v2Checkpoint`,
-        `vacuumProtocolCheck`), older versions may still have traces: the feature is disabled, three empty commits with
-        a checkpoint each follow, and the last commit drops it and adds `checkpointProtection`, by which those
-        checkpoints are kept. When `deletionVectors` is dropped, files with deletion vectors are rewritten without them,
-        as by `purge`, once the feature is disabled. If a step fails or is stopped, the table is still usable; call this
-        again to go on. Returns the last commit.
+        The properties that enable it are removed with it, and row ids with `rowTracking`. When `deletionVectors` or
+        `typeWidening` is dropped, files with deletion vectors or of narrower types are rewritten, as by `purge`, once
+        the feature is disabled; all footers are read if a type was widened. All else of the newest version that depends
+        on the feature must be removed before.
+
+        Most features concern writers only and are dropped by one commit. If readers need it (`columnMapping`,
+        `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`), older versions may still have traces,
+        and there are two ways. By default three empty commits with a checkpoint each follow, and the last commit drops
+        it and adds `checkpointProtection`, by which those checkpoints are kept. With `truncate_history` the log of the
+        versions with traces is deleted, so that they cannot be read any more; nothing is protected. That takes two
+        calls: the first one removes the traces from the newest version and raises, and the error says when the second
+        one can delete the older versions. That is `delta.dropFeatureTruncateHistory.retentionDuration` (24 hours)
+        after the last of them was replaced.
+
+        If a step fails or is stopped, the table is still usable; call this again to go on. Returns the last commit.
 
         Arguments:
             name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").
-            truncate_history: True, which in delta-spark drops the versions with traces instead of protecting
-                checkpoints, is refused: deltic keeps the history.
+            truncate_history: True deletes the log of the versions with traces. It is needed to drop
+                `checkpointProtection`, and refused for features that only writers need.
 
-        Raises `InvalidInputError` if the table does not have the feature, another needs it, it cannot be dropped, or
-        the newest version still depends on it; the message says what to do.
+        Raises `InvalidInputError` if the table does not have the feature, another needs it, it cannot be dropped, the
+        newest version still depends on it, or versions with traces are too new to be deleted; the message says what to
+        do.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
