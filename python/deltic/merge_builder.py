@@ -135,12 +135,13 @@ class Merge(Generic[T]):
 
     @with_keyword_hints("Merge.when_not_matched_by_source_update")
     def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
-        """Update rows of the table that no row of the source matches. All files may have to be read for it.
+        """Update rows of the table that no row of the source matches.
 
         Arguments:
             set: Columns and their new values: SQL over the table's columns, or `deltic.lit(value)`.
-            condition: SQL over the table's columns, such as `"target.day < '2026-01-01'"`; None for all such rows. With
-                one that partition values or statistics can decide, fewer files are read.
+            condition: SQL over the table's columns, such as `"target.day < '2026-01-01'"`; None for all such rows. If
+                all such clauses have conditions, only files are read that can have keys of the source or rows that
+                satisfy one of them; otherwise all files are.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -155,7 +156,7 @@ class Merge(Generic[T]):
 
     @with_keyword_hints("Merge.when_not_matched_by_source_delete")
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[T]:
-        """Delete rows of the table that no row of the source matches. All files may have to be read for it.
+        """Delete rows of the table that no row of the source matches.
 
         Arguments:
             condition: SQL over the table's columns, as for `when_not_matched_by_source_update`.
@@ -173,8 +174,12 @@ class Merge(Generic[T]):
     def with_schema_evolution(self) -> Merge[T]:
         """Add the columns that only the source has to the table; where `delta.enableTypeWidening` is true, widen types.
 
-        Those are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those that are
-        set to the column of the source of the same name, `{"note": "source.note"}` (PROTOCOL.md: "Type Widening").
+        Structs get new fields too, also in arrays and maps. A struct of the source may lack fields: they keep their
+        values with `when_matched_update_all`; elsewhere they are NULL.
+
+        The columns are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those,
+        and those fields of structs, that are set to the column or field of the source of the same name,
+        `{"note": "source.note"}` (PROTOCOL.md: "Type Widening").
         """
         self._evolves = True
         return self

@@ -48,7 +48,8 @@ impl RowInsert {
             if value.is_default() {
                 continue;
             }
-            let computed = Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
+            let computed = Computed::new(value, &field.name, (&field.data_type, table.missing), bind);
+            let computed = computed.map_err(|e| in_key(&key, &e))?;
             columns.push((field.clone(), computed));
         }
         // A partition column without a value is NULL in the inserted rows.
@@ -82,7 +83,7 @@ impl RowInsert {
         };
         let mut columns = Vec::with_capacity(self.columns.len());
         for ((field, value), wanted) in self.columns.iter().zip(self.schema.fields()) {
-            let mut values = value.values(on, self.now, number).map_err(of_source)?;
+            let mut values = value.values(on, (self.now, None), number).map_err(of_source)?;
             if let Some(row) = first_null(&values).filter(|_| !field.nullable && !is_identity(field)) {
                 return Err(Error::invalid(format!(
                     "the source's row {}: the column `{}` is not nullable, and would be NULL",

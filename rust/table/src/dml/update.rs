@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 use arrow_schema::{Field, Schema};
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find as find_column};
 use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
@@ -106,6 +107,7 @@ pub(super) fn update_writer(
         partition_columns: &shape.partition_columns,
         constraints: &rules.constraints,
         now: rules.now,
+        missing: MissingFields::Refused,
     };
     let update = RowUpdate::new(set.collect::<Result<_>>()?, target, &|parsed| parsed.bind(&shape.schema))?;
     Ok(UpdateWriter::new(Arc::new(update)))

@@ -7,6 +7,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray,
 use arrow_schema::SchemaRef;
 use arrow_select::interleave::interleave;
 use arrow_select::take::take;
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::{RowUpdate, Target};
 use deltic_protocol::schema::{StructType, TableSchema};
@@ -214,7 +215,13 @@ impl Inserter {
     ) -> Result<Self> {
         let before = sides_of(before.clone(), &source, &request)?;
         let sides = before.with_target(StructType::clone(after));
-        let target = Target { schema: after, partition_columns, constraints: &rules.constraints, now: rules.now };
+        let target = Target {
+            schema: after,
+            partition_columns,
+            constraints: &rules.constraints,
+            now: rules.now,
+            missing: MissingFields::Refused,
+        };
         let clauses = Clauses::new(request.clauses, (&before, &sides), target, request.evolves)?;
         let schema = schemas_of(&clauses).into_iter().nth(group);
         let schema = schema.ok_or_else(|| Error::invalid("a merge does not insert such rows"))?;

@@ -10,7 +10,7 @@ use arrow_buffer::OffsetBuffer;
 use arrow_schema::DataType as ArrowType;
 use arrow_select::nullif::nullif;
 
-use super::kernel::{Evaluated, EvaluationError, unexpected};
+use super::super::kernel::{Evaluated, EvaluationError, unexpected};
 use crate::error::{Error, Result};
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, StructType};

@@ -4,17 +4,21 @@
 //! only as a string. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
 //! such a conversion needs an explicit cast. A float column takes the nearest number. Nested values are stored part by part.
 
+mod complete;
+mod nested;
+
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
 use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
 use super::kernel::{self, Evaluated, EvaluationError, compare};
-use super::nested;
 use super::types::{is_number, primitive};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType as P};
+pub use complete::MissingFields;
+use complete::{completed, completed_type};
 
 /// An expression whose values a column takes.
 #[derive(Debug, Clone, PartialEq)]
@@ -23,6 +27,7 @@ pub struct Assignment {
     /// The column's name, for messages.
     column: String,
     to: DataType,
+    missing: MissingFields,
 }
 
 impl Assignment {
@@ -31,14 +36,31 @@ impl Assignment {
     /// # Errors
     /// `Invalid`, naming the column and both types, if values of the one cannot be stored in the other.
     pub fn new(expression: BoundExpression, column: &str, to: &DataType) -> Result<Self> {
+        Self::completing(expression, column, to, MissingFields::Refused)
+    }
+
+    /// As [`Assignment::new`], for structs that may lack fields.
+    ///
+    /// # Errors
+    /// As [`Assignment::new`].
+    pub fn completing(
+        expression: BoundExpression,
+        column: &str,
+        to: &DataType,
+        missing: MissingFields,
+    ) -> Result<Self> {
         let from = expression.data_type();
-        if !assignable(from, to) {
+        let is_assignable = match missing {
+            MissingFields::Refused => assignable(from, to),
+            MissingFields::Null | MissingFields::Kept => assignable(&completed_type(from, to), to),
+        };
+        if !is_assignable {
             return Err(Error::invalid(format!(
                 "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; \
                  write a CAST if that is meant"
             )));
         }
-        Ok(Self { expression, column: column.to_owned(), to: to.clone() })
+        Ok(Self { expression, column: column.to_owned(), to: to.clone(), missing })
     }
 
     /// The expression.
@@ -61,29 +83,36 @@ impl Assignment {
     /// # Errors
     /// As [`evaluate_at`](super::evaluate_at); `Invalid`, naming the column, the row and the value, if a value does not fit.
     pub fn values(&self, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
-        self.stored(batch, context).map_err(|error| error.into_error(context.first_row))
+        self.stored(batch, context, None).map_err(|error| error.into_error(context.first_row))
     }
 
-    /// As [`Assignment::values`], with messages that name rows by the numbers that `number` returns.
+    /// As [`Assignment::values`], with messages that name rows by the numbers that `number` returns. `old`: the values of the
+    /// column in the old rows.
     ///
     /// # Errors
     /// As [`Assignment::values`].
     pub(crate) fn values_numbered(
         &self,
         batch: &RecordBatch,
-        now: Option<i64>,
+        (now, old): (Option<i64>, Option<&ArrayRef>),
         number: &dyn Fn(usize) -> u64,
     ) -> Result<ArrayRef> {
-        self.stored(batch, Context { now, first_row: 0 }).map_err(|error| match error {
+        self.stored(batch, Context { now, first_row: 0 }, old).map_err(|error| match error {
             EvaluationError::Row(row, message) => Error::invalid(format!("row {}: {message}", number(row))),
             other => other.into_error(0),
         })
     }
 
-    fn stored(&self, batch: &RecordBatch, context: Context) -> Evaluated {
+    fn stored(&self, batch: &RecordBatch, context: Context, old: Option<&ArrayRef>) -> Evaluated {
         let from = self.expression.data_type();
         let values = evaluate_rows(&self.expression, batch, context.now)?;
-        self.store(&values, from, &self.to)
+        let old = match self.missing {
+            MissingFields::Refused => return self.store(&values, from, &self.to),
+            MissingFields::Null => None,
+            MissingFields::Kept => old,
+        };
+        let values = completed(&values, (from, &self.to), old)?;
+        self.store(&values, &completed_type(from, &self.to), &self.to)
     }
 
     /// Adds the name of the column to the message, unless it has it.
