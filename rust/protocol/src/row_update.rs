@@ -1,7 +1,7 @@
 //! Computes the rows of an UPDATE: new values in some columns.
 //!
 //! A column is named by its path. If a field of a struct that is NULL is assigned, the struct is no longer NULL. A new value
-//! is an expression over the old row, stored by the rules of Spark's ANSI store assignment, or a constant. Columns
+//! is an expression over the old row, stored as CAST in ANSI mode converts it, or a constant. Columns
 //! that the table generates are computed again.
 //!
 //! Invariant: other values do not change, and the new rows have the schema of the old ones
@@ -22,7 +22,9 @@ use arrow_select::take::take;
 use crate::constraint::{Rules, Source};
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
-use crate::expression::{Assignment, BoundExpression, Context, Expression, MissingFields, Name, parse_value};
+use crate::expression::{
+    Assignment, BoundExpression, Context, Conversion, Expression, MissingFields, Name, parse_value,
+};
 use crate::scalar::partition::normalise;
 use crate::schema::arrow::{cast_strictly, to_arrow_type};
 use crate::schema::identity::is_identity;
@@ -107,7 +109,8 @@ impl Computed {
             NewValue::Expression(sql) => parse_value(&sql)?,
             NewValue::Parsed(parsed) => parsed,
         };
-        Ok(Self::Assignment(Box::new(Assignment::completing(bind(parsed)?, name, to, missing)?)))
+        let assignment = Assignment::completing(bind(parsed)?, name, to, Conversion::Cast, missing)?;
+        Ok(Self::Assignment(Box::new(assignment)))
     }
 
     /// The bytes of constants in each row.

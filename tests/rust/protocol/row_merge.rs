@@ -247,7 +247,7 @@ fn inserted_rows_have_the_given_columns() {
         (&[("id", "1"), ("id", "2")], "`id` is given twice"),
         (&[("st.x", "1")], "cannot insert `st.x`"),
         (&[("id", "t.id")], "cannot set `id`: `t.id` has no value here"),
-        (&[("id", "s.name")], "cannot set `id`: `s.name` of type string cannot be stored"),
+        (&[("id", "DATE '2020-01-01'")], "cannot set `id`: `DATE '2020-01-01'` of type date cannot be stored"),
     ] {
         assert!(set(given).unwrap_err().message().starts_with(message), "{given:?}");
     }

@@ -105,7 +105,7 @@ fn invalid_values_are_reported_with_their_row() {
             "the CHECK constraint `c` (text <> 'x') is violated by row 110 ",
         ),
         (&[("twice", "5")], &[], "row 100 (the first is 0) has another value than the expression of the generated"),
-        (&[("a", "now()")], &[], "cannot set `a`: `"),
+        (&[("a", "current_date()")], &[], "cannot set `a`: `"),
     ] {
         let error = updated(set, checks).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid, "{set:?}: {error}");

@@ -24,7 +24,7 @@ pub(crate) mod resolve;
 mod set;
 mod types;
 
-pub use assign::{Assignment, MissingFields};
+pub use assign::{Assignment, Conversion, MissingFields};
 pub use ast::{ArithmeticOp, Expression, Match, Name, Op};
 pub(crate) use bind::of_one_decimal;
 pub use bound::BoundExpression;
