@@ -61,13 +61,13 @@ class Merge(Generic[T]):
         source: Any,
         on: str,
         aliases: tuple[str, str],
-        known: Callable[[], pa.Schema | None],
+        table_schema: Callable[[], pa.Schema | None],
         steps: Steps[T],
         memory_limit: int | str | None = None,
     ) -> None:
         """Keep what is needed; use `Table.merge`."""
         self._source = source
-        self._known = known
+        self._table_schema = table_schema
         self._execute, self._preview = steps
         self._rows: pa.Table | None = None
         self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
@@ -252,7 +252,7 @@ class Merge(Generic[T]):
             if self._is_source_spent:
                 raise InvalidInputError("the source was read in part when the merge failed; make another merge")
             self._is_source_spent = not _can_be_read_again(self._source)
-            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
+            self._rows = source_rows(stream(self._source, self._table_schema), self._memory_limit)
             self._source = None
         return self._rows
 

@@ -44,7 +44,7 @@ def reader(stream: _deltic.ArrowStream) -> pa.RecordBatchReader:
 
 
 class _Planner(Protocol):
-    """A `Snapshot`, which stands above."""
+    """The members of `Snapshot` that are used here; `Snapshot` itself imports this module."""
 
     @property
     def version(self) -> int: ...
@@ -77,7 +77,7 @@ class Query:
 
 
 class _Feed(Protocol):
-    """A `Table`, which stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     def changes(self, start: int, end: int, columns: list[str] | None, filter: str | None) -> Changes: ...
 

@@ -22,7 +22,7 @@ __all__ = ["Snapshot"]
 
 
 class _Opener(Protocol):
-    """A `Table`, which stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     def snapshot(self, version: int) -> Snapshot: ...
 

@@ -107,7 +107,7 @@ class TransactionScan(TableRows):
 
 
 class _Table(Protocol):
-    """The members of a `Table` that are used here; it stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     _core: _deltic.Table
     _row_changes: Callable[[_deltic.Transaction], RowChanges]
