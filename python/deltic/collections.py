@@ -63,8 +63,8 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {type_name(field)}" for field in schema)
 
 
-def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | None]) -> pa.Table:
-    """Rows as a table; `known` returns the columns of an existing table."""
+def of_rows(data: Sequence[Mapping[str, Any]], table_schema: Callable[[], pa.Schema | None]) -> pa.Table:
+    """Rows as a table; `table_schema` returns the columns of an existing table."""
     names: dict[str, None] = {}
     for at, row in enumerate(data):
         if not isinstance(row, Mapping):
@@ -76,7 +76,7 @@ def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | N
                 message = f"row {at} (the first is 0) of the data has a key that is {a(type(name).__name__)}"
                 raise InvalidInputError(f"{message}; columns are named by strings")
             names[name] = None
-    schema = known()
+    schema = table_schema()
     columns = [_column(data, name, _type_of(name, schema)) for name in names]
     return pa.Table.from_arrays(columns, names=list(names))
 

@@ -20,11 +20,11 @@ __all__ = ["refuse_geometries", "refuse_names", "stream"]
 
 
 def stream(
-    data: Any, known: Callable[[], pa.Schema | None] = lambda: None
+    data: Any, table_schema: Callable[[], pa.Schema | None] = lambda: None
 ) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     """Any Arrow data in the form of the core. A named pandas index becomes columns, before the others.
 
-    `known` returns the columns of an existing table; rows that are passed as dicts get their types.
+    `table_schema` returns the columns of an existing table; rows that are passed as dicts get their types.
     """
     if isinstance(data, Rows):
         _refuse_no_columns(data.schema, None)
@@ -33,7 +33,7 @@ def stream(
     if isinstance(data, _deltic.ArrowStream):
         return data
     try:
-        rows = _rows(data, known)
+        rows = _rows(data, table_schema)
     except InvalidInputError:
         raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -44,7 +44,7 @@ def stream(
     return rows
 
 
-def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchReader | pa.Table:
+def _rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.RecordBatchReader | pa.Table:
     if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
     pandas = sys.modules.get("pandas")
@@ -77,9 +77,9 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
     if dataset is not None and isinstance(data, dataset.Scanner):
         return data.to_reader()
     if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
-        return of_rows(data, known)
+        return of_rows(data, table_schema)
     if isinstance(data, list | tuple | Iterator):
-        return of_batches(data, lambda item: _rows(item, known))
+        return of_batches(data, lambda item: _rows(item, table_schema))
     _refuse(data)
 
 
@@ -139,7 +139,7 @@ def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
         raise InvalidInputError(f"the data has no columns{count}; nothing of it could be stored")
 
 
-_HOW = {
+_INSTEAD = {
     ("duckdb", "DuckDBPyConnection"): "pass the relation that connection.sql('...') returns",
     ("pyspark", "DataFrame"): "use deltic.spark.write, which leaves the rows on the executors",
     ("numpy", "ndarray"): "name its columns, such as with pa.table({'a': array[:, 0]})",
@@ -153,9 +153,9 @@ _HOW = {
 def _refuse(data: Any) -> NoReturn:
     message = f"cannot write {a(type(data).__name__)}"
     for kind in type(data).__mro__:
-        how = _HOW.get((package_of(kind), kind.__name__))
-        if how is not None:
-            raise InvalidInputError(f"{message}: {how}")
+        instead = _INSTEAD.get((package_of(kind), kind.__name__))
+        if instead is not None:
+            raise InvalidInputError(f"{message}: {instead}")
     if isinstance(data, str | os.PathLike):
         raise InvalidInputError(f"{message} as rows: the location goes before them, deltic.write(uri, data)")
     if isinstance(data, Plan):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -12,9 +12,11 @@ from deltic.arguments import byte_size, check_filter, check_names, check_str
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
+from deltic.hints import MERGES, no_attribute
 from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.scan import Rows
+from deltic.type_ddl import quoted
 
 __all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
 
@@ -59,19 +61,19 @@ class Merge(Generic[T]):
         source: Any,
         on: str,
         aliases: tuple[str, str],
-        known: Callable[[], pa.Schema | None],
+        table_schema: Callable[[], pa.Schema | None],
         steps: Steps[T],
         memory_limit: int | str | None = None,
     ) -> None:
         """Keep what is needed; use `Table.merge`."""
         self._source = source
-        self._known = known
+        self._table_schema = table_schema
         self._execute, self._preview = steps
         self._rows: pa.Table | None = None
         self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
         self._is_source_spent = False
-        self._on = check_str(on, "on")
         self._aliases = (check_str(aliases[0], "source_alias"), check_str(aliases[1], "target_alias"))
+        self._on = _condition(on, self._aliases)
         self._clauses: list[dict[str, Any]] = []
         self._values: list[pa.Array] = []
         self._evolves = False
@@ -204,6 +206,11 @@ class Merge(Generic[T]):
         self._executed, self._rows, self._source = True, None, None
         return done
 
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute("Merge", MERGES, name, self)
+
     def __repr__(self) -> str:
         kinds = [f"{clause['when']} {_action(clause)}" for clause in self._clauses]
         return f"Merge(on={self._on!r}, clauses={kinds!r})"
@@ -250,9 +257,22 @@ class Merge(Generic[T]):
             if self._is_source_spent:
                 raise InvalidInputError("the source was read in part when the merge failed; make another merge")
             self._is_source_spent = not _can_be_read_again(self._source)
-            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
+            self._rows = source_rows(stream(self._source, self._table_schema), self._memory_limit)
             self._source = None
         return self._rows
+
+
+def _condition(on: object, aliases: tuple[str, str]) -> str:
+    """The condition of a merge. The error for columns, as pandas takes them, has the condition for them."""
+    columns = list(on) if isinstance(on, list | tuple) and on else []
+    if not columns or not all(isinstance(name, str) for name in columns):
+        columns = ["id"]
+    if isinstance(on, str):
+        return check_str(on, "on")
+    source, target = aliases
+    condition = " AND ".join(f"{source}.{quoted(name)} = {target}.{quoted(name)}" for name in columns)
+    kind = "None" if on is None else type(on).__name__
+    raise InvalidInputError(f'on must be a string of SQL, such as "{condition}", not {kind}')
 
 
 def _can_be_read_again(source: Any) -> bool:

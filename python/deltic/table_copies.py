@@ -115,6 +115,7 @@ class CopyMethods:
             done = _deltic.restore(self._core, number, at, json.dumps(options), attempts)
             return span.record(RestoreResult.parse(done, only_plans, ignores_missing))
 
+    @with_keyword_hints("Table.clone")
     def clone(
         self,
         target: str | os.PathLike[str] | CopyMethods,

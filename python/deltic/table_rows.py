@@ -255,10 +255,10 @@ class RowMethods:
         def preview(step: MergeStep) -> Preview:
             return _preview(self._core, lambda core: core.merge_preview(*step))
 
-        def known() -> pa.Schema:
+        def table_schema() -> pa.Schema:
             return self.snapshot().schema
 
-        return Merge(source, on, (source_alias, target_alias), known, (execute, preview), memory_limit)
+        return Merge(source, on, (source_alias, target_alias), table_schema, (execute, preview), memory_limit)
 
 
 def _preview(table: _deltic.Table, step: Callable[[_deltic.Transaction], str]) -> Preview:

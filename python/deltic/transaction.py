@@ -23,7 +23,9 @@ from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, RowChanges, assignments
 from deltic.errors import InvalidInputError
+from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge, MergeStep, metrics_of
+from deltic.own_methods import with_own_methods
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
 from deltic.telemetry import operation
@@ -85,6 +87,7 @@ class Commit:
         )
 
 
+@with_own_methods
 class TransactionScan(TableRows):
     """The rows of a transaction: those of its version without the ones that it removed, and those that it added."""
 
@@ -104,7 +107,7 @@ class TransactionScan(TableRows):
 
 
 class _Table(Protocol):
-    """The members of a `Table` that are used here; it stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     _core: _deltic.Table
     _row_changes: Callable[[_deltic.Transaction], RowChanges]
@@ -115,6 +118,7 @@ class _Table(Protocol):
     def snapshot(self, version: int) -> Snapshot: ...
 
 
+@with_own_methods
 class Transaction(AlterMethods[None]):
     """Reads, appends and changes that become one commit when the `with` block ends. Made by `Table.transaction`.
 
@@ -174,6 +178,7 @@ class Transaction(AlterMethods[None]):
         """
         return self.snapshot.detail()
 
+    @with_keyword_hints("Transaction.scan")
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
         """Read rows, including this transaction's changes.
 

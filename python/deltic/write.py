@@ -45,6 +45,13 @@ CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace
 """What `create` does if there is a table already, or none."""
 
 
+_INSTEAD_OF = {
+    "overwrite": ": use 'create_or_replace' for an empty table with this schema, or deltic.write for new rows",
+    "append": ": use 'ignore' to keep a table that exists, and deltic.write to add rows",
+}
+"""Modes of a write, which `create` does not have."""
+
+
 def commit_core(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
     """Commit a write; the core deletes its files if it is refused."""
     with operation("commit") as span:
@@ -106,7 +113,9 @@ def create(
     1
     """
     if mode not in ("error", "ignore", "replace", "create_or_replace"):
-        raise InvalidInputError(f"mode must be 'error', 'ignore', 'replace' or 'create_or_replace', not {mode!r}")
+        hint = _INSTEAD_OF.get(mode, "") if isinstance(mode, str) else ""
+        message = "mode must be 'error', 'ignore', 'replace' or 'create_or_replace'"
+        raise InvalidInputError(f"{message}, not {mode!r}{hint}")
     definition = {"mode": mode, **checked({"properties": properties, "name": name, "description": description})}
     if isinstance(partition_by, str):
         partition_by = [partition_by]

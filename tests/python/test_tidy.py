@@ -72,7 +72,7 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_ddl", "type_name", "_deltic"},
-    {"errors", "filter_hints", "hints", "keyword_hints"},
+    {"errors", "filter_hints", "hints", "keyword_hints", "own_methods"},
     {
         "arguments",
         "charts",
