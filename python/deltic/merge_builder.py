@@ -14,6 +14,7 @@ from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
 from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_source import DeferredSource, source_rows
+from deltic.read_once import mark_as_read
 from deltic.scan import Rows
 
 __all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
@@ -245,7 +246,11 @@ class Merge(Generic[T]):
             if self._is_source_spent:
                 raise InvalidInputError("the source was read in part when the merge failed; make another merge")
             self._is_source_spent = not _can_be_read_again(self._source)
-            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
+            rows = stream(self._source, self._known)
+            try:
+                self._rows = source_rows(rows, self._memory_limit)
+            finally:
+                mark_as_read(self._source, None if self._rows is None else self._rows.num_rows)
             self._source = None
         return self._rows
 

@@ -10,6 +10,7 @@ use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
 use super::kernel::{self, Evaluated, EvaluationError, compare};
+use super::misfit::advice;
 use super::nested;
 use super::types::{is_number, primitive};
 use crate::error::{Error, Result};
@@ -34,8 +35,8 @@ impl Assignment {
         let from = expression.data_type();
         if !assignable(from, to) {
             return Err(Error::invalid(format!(
-                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; \
-                 write a CAST if that is meant"
+                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; {}",
+                advice(from, to, &assignable)
             )));
         }
         Ok(Self { expression, column: column.to_owned(), to: to.clone() })

@@ -18,6 +18,7 @@ mod external;
 mod functions;
 mod kernel;
 mod matching;
+mod misfit;
 mod nested;
 mod parse;
 mod print;
