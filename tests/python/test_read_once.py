@@ -171,7 +171,7 @@ def test_a_spent_iterator_that_deltic_did_not_read_has_no_columns(table: deltic.
 @pytest.mark.parametrize("mode", ["append", "overwrite"])
 @pytest.mark.parametrize("data", [pd.DataFrame(), pa.table({}), pl.DataFrame(), []], ids=repr)
 def test_data_without_columns_is_refused(data: Any, mode: Any, table: deltic.Table) -> None:
-    with pytest.raises(deltic.InvalidInputError, match="no columns|which columns it has"):
+    with pytest.raises(deltic.InvalidInputError, match=r"no columns|which columns it has"):
         deltic.write(table, data, mode)
     assert (ids(table), table.snapshot().version) == ([1], 1)
 

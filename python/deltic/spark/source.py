@@ -198,6 +198,9 @@ class _NoStream(DataSourceStreamReader):
     def initialOffset(self) -> NoReturn:
         refuse_stream()
 
+    def read(self, partition: InputPartition) -> NoReturn:
+        refuse_stream()
+
 
 def refuse_stream() -> NoReturn:
     """Raise `UnsupportedFeatureError` for `spark.readStream`."""
