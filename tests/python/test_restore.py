@@ -69,7 +69,7 @@ def test_the_newest_version_is_restored_without_a_change(table: deltic.Table) ->
         assert result.num_of_files_after_restore == len(before) == planned.num_of_files_after_restore
     assert (result.version, result.restored_version, planned.version) == (4, 3, None)
     assert table.files().read_all() == before
-    assert Log(table.uri).of(3, "add") + Log(table.uri).of(3, "remove") + Log(table.uri).of(3, "metaData") == []
+    assert Log(table.uri).of(3, "add") + Log(table.uri).of(3, "remove") == []
     assert table.history(1)[0]["operation"] == "RESTORE"
     assert table.check(files=True).ok
 

@@ -19,7 +19,7 @@ use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
-use super::options::Planned;
+use super::options::{Overwrites, Planned};
 use super::{
     HandleCache, HandleState, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction,
     TransactionOptions, Write, WriteOptions,
