@@ -21,7 +21,7 @@ from deltic.type_name import type_name
 __all__ = ["of_batches", "of_rows"]
 
 
-Rows = Callable[[Any], pa.RecordBatchReader | pa.Table]
+Rows = Callable[[Any], pa.Table]
 """Converts one item to Arrow."""
 
 
@@ -50,8 +50,7 @@ def _batches(item: Any, at: int, rows: Rows) -> tuple[pa.Schema, list[pa.RecordB
     if isinstance(item, pa.RecordBatch):
         return item.schema, [item]
     if hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__"):
-        made = rows(item)
-        table = made if isinstance(made, pa.Table) else made.read_all()
+        table = rows(item)
         return table.schema, table.to_batches()
     message = f"item {at} (the first is 0) of the data is {a(type(item).__name__)}"
     is_row = isinstance(item, Mapping)

@@ -14,6 +14,7 @@ from deltic.collections import of_batches, of_rows
 from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.other_libraries import package_of
+from deltic.read_once import mark_as_read, nonempty_again, refuse_if_read
 from deltic.scan import Plan, Rows
 
 __all__ = ["refuse_geometries", "refuse_names", "stream"]
@@ -32,6 +33,7 @@ def stream(
         return data._read()
     if isinstance(data, _deltic.ArrowStream):
         return data
+    refuse_if_read(data)
     try:
         rows = _rows(data, table_schema)
     except InvalidInputError:
@@ -53,6 +55,12 @@ def _rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.RecordB
     if pandas is not None and isinstance(data, pandas.Series):
         raise InvalidInputError("cannot write a pandas Series: make it a frame, with series.to_frame('name')")
     polars = sys.modules.get("polars")
+    if polars is not None and isinstance(data, polars.Series):
+        message = "cannot write a polars Series, which is one column"
+        raise InvalidInputError(f"{message}: make it a frame, with series.to_frame('name')")
+    if isinstance(data, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(data.type):
+        message = f"cannot write {a(type(data).__name__)}, which is one column"
+        raise InvalidInputError(f"{message}: make a table of it, with pa.table({{'name': array}})")
     if polars is not None and isinstance(data, polars.LazyFrame):
         data = data.collect(engine="streaming")
     if polars is not None and isinstance(data, polars.DataFrame):
@@ -67,7 +75,7 @@ def _rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.RecordB
         # Their Arrow form has lost some column types: user-defined types, collations, intervals.
         raise InvalidInputError("this is a Spark DataFrame: write it with deltic.spark.write(df, uri)")
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        return nonempty_again(data, pa.RecordBatchReader.from_stream(data))
     if hasattr(data, "__arrow_c_array__"):
         batch = pa.record_batch(data)
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
@@ -79,8 +87,20 @@ def _rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.RecordB
     if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
         return of_rows(data, table_schema)
     if isinstance(data, list | tuple | Iterator):
-        return of_batches(data, lambda item: _rows(item, table_schema))
+        # The first batch is read here, and says which columns there are.
+        mark_as_read(data)
+        return of_batches(data, lambda item: _all_rows(item, table_schema))
     _refuse(data)
+
+
+def _all_rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.Table:
+    """An item of a list, read completely."""
+    refuse_if_read(data)
+    found = _rows(data, known)
+    if isinstance(found, pa.Table):
+        return found
+    mark_as_read(data)
+    return found.read_all()
 
 
 def _of_pandas(frame: Any) -> pa.Table:
@@ -100,7 +120,7 @@ def _of_pandas(frame: Any) -> pa.Table:
     kept = _index_names(frame, set(labels))
     rows = pa.Table.from_pandas(frame, preserve_index=bool(kept))
     if not kept:
-        # A pyarrow table without columns has no rows, even if the frame has some.
+        # A pyarrow table without columns has no rows, even if the frame has some: the message says how many.
         _refuse_no_columns(rows.schema, len(frame))
         return rows
     return rows.select([*kept, *labels])
@@ -133,9 +153,9 @@ def _index_names(frame: Any, columns: set[str]) -> list[str]:
 
 
 def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
-    """Rows without columns would be lost silently."""
-    if len(schema) == 0 and rows != 0:
-        count = "" if rows is None else f" and {rows} rows"
+    """Rows without columns would be lost silently, and no columns at all are hardly the rows that are meant."""
+    if len(schema) == 0:
+        count = f" and {rows} rows" if rows else ""
         raise InvalidInputError(f"the data has no columns{count}; nothing of it could be stored")
 
 

@@ -15,6 +15,7 @@ from deltic.errors import InvalidInputError
 from deltic.hints import MERGES, no_attribute
 from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_source import DeferredSource, source_rows
+from deltic.read_once import mark_as_read
 from deltic.scan import Rows
 from deltic.type_ddl import quoted
 
@@ -257,7 +258,11 @@ class Merge(Generic[T]):
             if self._is_source_spent:
                 raise InvalidInputError("the source was read in part when the merge failed; make another merge")
             self._is_source_spent = not _can_be_read_again(self._source)
-            self._rows = source_rows(stream(self._source, self._table_schema), self._memory_limit)
+            rows = stream(self._source, self._table_schema)
+            try:
+                self._rows = source_rows(rows, self._memory_limit)
+            finally:
+                mark_as_read(self._source, None if self._rows is None else self._rows.num_rows)
             self._source = None
         return self._rows
 

@@ -57,6 +57,8 @@ class CopyMethods:
     ) -> RestoreResult:
         """Restore the table to an older version, as one commit after the newest. The history is kept.
 
+        To restore the newest version is a commit that changes nothing.
+
         Files that were removed since are added again, and those that were added since are removed, each with its
         deletion vector (PROTOCOL.md: "Add File and Remove File"). Schema, properties, partitioning and clustering
         columns are those of that version. Column ids, numbers of identity columns and row ids that were assigned since
@@ -79,7 +81,7 @@ class CopyMethods:
             app_version: The version of that transaction.
             max_attempts: The most attempts if other writers commit first.
 
-        Raises `InvalidInputError` for the newest version, if files are missing (a vacuum deletes removed files), if the
+        Raises `InvalidInputError` if files are missing (a vacuum deletes removed files), if the
         table is append-only, and if row tracking was dropped since; `VersionNotFoundError` if the log does not have the
         version; a `CommitConflictError` if another writer changed files, schema or properties meanwhile;
         `UnsupportedFeatureError` if deltic could not write the restored table. A vacuum that runs at the same time may

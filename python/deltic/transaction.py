@@ -26,6 +26,7 @@ from deltic.errors import InvalidInputError
 from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge, MergeStep, metrics_of
 from deltic.own_methods import with_own_methods
+from deltic.read_once import mark_as_read
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
 from deltic.telemetry import operation
@@ -224,8 +225,17 @@ class Transaction(AlterMethods[None]):
         """
         core = self._core()
         rows = stream(data, lambda: self.snapshot.schema)
-        with operation("append", self._table.uri):
-            return core.append(rows, isinstance(rows, pa.Table))
+        is_read, count = core.replayed() is None, None
+        if is_read:
+            # Columns that do not fit are refused before any row is read.
+            core.write_plan(rows.schema)
+        try:
+            with operation("append", self._table.uri):
+                count = core.append(rows, isinstance(rows, pa.Table))
+            return count
+        finally:
+            if is_read:
+                mark_as_read(data, count)
 
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that make `where` TRUE, or all rows, and return how many, to be committed at the end.

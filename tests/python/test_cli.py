@@ -376,3 +376,22 @@ def test_a_dry_run_of_clone(table: str, capsys: pytest.CaptureFixture[str]) -> N
     assert capsys.readouterr().out.splitlines()[1:] == planned.splitlines()[1:]
     assert main(["clone", table, copy, "--deep", "--mode", "update", "--dry-run"]) == 0
     assert capsys.readouterr().out == "nothing differs\n"
+
+
+def test_an_unknown_option_prints_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, usage in (
+        (["vacuum", "x", "--hours", "1"], "deltic vacuum"),
+        (["--quick", "show", "x"], "deltic show"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        shown = capsys.readouterr().err
+        assert shown.startswith(f"usage: {usage} ")
+        assert "unrecognized arguments: --" in shown
+
+
+def test_a_version_in_the_location_is_named(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--version 0" in output(capsys, "show", f"{table}@v0")
+    with pytest.raises(deltic.TableNotFoundError, match=r"open `.*` and read `snapshot\(3\)`"):
+        deltic.Table(f"{table}@v3").snapshot()

@@ -79,6 +79,7 @@ PYTHON: list[set[str]] = [
         "collections",
         "commit_history",
         "explanation",
+        "read_once",
         "row_keys",
         "telemetry",
     },

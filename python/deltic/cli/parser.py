@@ -29,18 +29,19 @@ class _Command:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """The parser of all commands. Its result has the parser of the command that was given, in `parser`."""
     parser = argparse.ArgumentParser(
         prog="deltic",
         description="Read, maintain and copy a Delta table, or make one of Parquet files or of an Iceberg table.",
         epilog="deltic COMMAND --help lists the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(metavar="command")
     for command in _COMMANDS:
         summary = command.summary
         added = commands.add_parser(command.name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
-        added.set_defaults(run=command.run, command=command.name)
+        added.set_defaults(run=command.run, command=command.name, parser=added)
         added.add_argument("uri", help="path or URL of the table, such as s3://bucket/table")
         _add_settings(
             added, "--storage", "a setting of the store, such as aws_region=eu-west-1; may be given several times"

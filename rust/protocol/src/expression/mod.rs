@@ -18,6 +18,7 @@ mod external;
 mod functions;
 mod kernel;
 mod matching;
+mod misfit;
 mod parse;
 mod print;
 pub(crate) mod resolve;

@@ -13,6 +13,7 @@ use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
 use super::kernel::{self, Evaluated, EvaluationError, compare, nested};
+use super::misfit::advice;
 use super::types::{castable, is_number, primitive};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
@@ -66,12 +67,9 @@ impl Assignment {
             MissingFields::Null | MissingFields::Kept => assignable(&completed_type(from, to), to, conversion),
         };
         if !is_assignable {
-            let advice = match conversion {
-                Conversion::Cast => "",
-                Conversion::Exact => "; write a CAST if that is meant",
-            };
             return Err(Error::invalid(format!(
-                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}{advice}"
+                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; {}",
+                advice(from, to, &|from, to| assignable(from, to, conversion))
             )));
         }
         Ok(Self { expression, conversion, column: column.to_owned(), to: to.clone(), missing })
