@@ -227,6 +227,7 @@ class Transaction(AlterMethods[None]):
         with operation("append", self._table.uri):
             return core.append(rows, isinstance(rows, pa.Table))
 
+    @with_keyword_hints("Transaction.delete")
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that make `where` TRUE, or all rows, and return how many, to be committed at the end.
 
@@ -235,6 +236,7 @@ class Transaction(AlterMethods[None]):
         """
         return self._table._row_changes(self._core()).delete(check_filter(where, "where"))
 
+    @with_keyword_hints("Transaction.update")
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
 
