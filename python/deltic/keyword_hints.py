@@ -118,6 +118,12 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
         "error_on_type_mismatch": _CONVERTED,
         **_OF_A_CHANGE,
     },
+    "Transaction.delete": _WHERE,
+    "Transaction.update": {
+        "updates": "use `set`",
+        "values": "use `set`, with `deltic.lit(value)` for each value",
+        **_WHERE,
+    },
     "Table.merge": {
         "predicate": "use `on`",
         "condition": "use `on`",

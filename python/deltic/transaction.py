@@ -237,6 +237,7 @@ class Transaction(AlterMethods[None]):
             if is_read:
                 mark_as_read(data, count)
 
+    @with_keyword_hints("Transaction.delete")
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that make `where` TRUE, or all rows, and return how many, to be committed at the end.
 
@@ -245,6 +246,7 @@ class Transaction(AlterMethods[None]):
         """
         return self._table._row_changes(self._core()).delete(check_filter(where, "where"))
 
+    @with_keyword_hints("Transaction.update")
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
 
