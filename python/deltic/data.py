@@ -93,10 +93,10 @@ def _rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.RecordB
     _refuse(data)
 
 
-def _all_rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.Table:
+def _all_rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.Table:
     """An item of a list, read completely."""
     refuse_if_read(data)
-    found = _rows(data, known)
+    found = _rows(data, table_schema)
     if isinstance(found, pa.Table):
         return found
     mark_as_read(data)
