@@ -138,10 +138,10 @@ class RowMethods:
             app_version: The number of the application's transaction.
             max_attempts: How often to try if other writers commit first.
 
-        What SQL computes is stored as `CAST` in ANSI mode converts it, as by delta-spark: decimals are rounded, fractions
-        are cut off in columns of whole numbers, strings are parsed. `deltic.lit(value)` must fit without losing digits. A
-        value that does not fit, a NULL that is not allowed, and an expression without a value, such as a division by
-        zero, is an error with the file and the row. Generated columns are computed again.
+        What SQL computes is stored as `CAST` in ANSI mode converts it, as by delta-spark: decimals are rounded,
+        fractions are cut off in columns of whole numbers, strings are parsed. `deltic.lit(value)` must fit without
+        losing digits. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as
+        a division by zero, is an error with the file and the row. Generated columns are computed again.
 
         Files are found as by `delete`. If `delta.enableDeletionVectors` is true, the rows are marked and written to new
         files; otherwise their files are rewritten, in the order of their rows. If the table tracks rows, they keep

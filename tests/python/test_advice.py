@@ -1,6 +1,7 @@
 """Messages about values and columns that do not fit say what helps in that case."""
 
 from collections.abc import Callable
+from datetime import date
 from decimal import Decimal
 from typing import Any
 
@@ -54,12 +55,12 @@ def test_a_struct_of_the_source_names_what_it_lacks(structs: deltic.Table) -> No
     for fields, advice in (
         ({"b": 7}, "the value lacks the field `a`: add what is missing"),
         ({"a": 1, "b": 7, "x": 1, "y": 1}, "the column lacks the fields `x`, `y`: leave out"),
-        ({"a": "one", "b": 7}, "of the field `a`: write a CAST"),
+        ({"a": date(2026, 1, 1), "b": 7}, "of the field `a`: there is no CAST between these types"),
     ):
         merge = structs.merge(pa.table({"id": [1], "s": [fields]}), "source.id = target.id")
         with pytest.raises(InvalidInputError, match=advice) as refused:
             merge.when_matched_update({"st": "source.s"}).execute()
-        assert ("CAST" in str(refused.value)) == ("CAST" in advice)
+        assert "write a CAST" not in str(refused.value)
 
 
 def test_there_is_no_cast_to_a_variant(uri: str) -> None:
