@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt32Array};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::interleave::interleave;
 use arrow_select::take::take;
@@ -40,6 +41,15 @@ impl RowUpdater for MergeUpdater {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    fn assigned(&self, column: usize, places: &[(&str, u64)]) -> BooleanBuffer {
+        let assigns: Vec<bool> = self.updates.iter().map(|of| of.changes().any(|at| at == column)).collect();
+        let assigned = |(path, position): &(&str, u64)| {
+            let (update, _) = self.places.get(*path)?.get(*position)?;
+            assigns.get(update).copied()
+        };
+        places.iter().map(|place| assigned(place).unwrap_or(true)).collect()
     }
 
     fn rows_at_once(&self) -> usize {
