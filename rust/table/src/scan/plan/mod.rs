@@ -9,7 +9,7 @@ pub(crate) mod balanced;
 mod columns;
 pub(crate) mod files_in_partitions;
 pub mod list_files;
-mod live_files;
+mod row_groups;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -33,10 +33,10 @@ use deltic_protocol::stats::json::whole_adds;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_index::{FileIndex, IndexColumn, Keys, PartitionColumn, Pruning, scatter};
+use crate::file_index::{FileIndex, IndexColumn, PartitionColumn, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::parallel::{join_ordered, parallelism, spawn_async, try_blocking};
+use crate::parallel::{join_ordered, parallelism, spawn_async};
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::check_types;
 use crate::scan::row_tracking;
@@ -44,10 +44,7 @@ use crate::scan::task::{FileTask, ReadSpec, TaskGroup};
 use crate::snapshot::Snapshot;
 use balanced::balanced;
 use columns::{base_columns, base_fields, partition_fields, structure};
-
-/// Members of `add` that reading a file needs, besides the path.
-pub(super) static TASK_MEMBERS: [&str; 6] =
-    ["partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
+use row_groups::{KeptGroup, TASK_MEMBERS, file_index, live, prune_row_group};
 
 /// How many files a plan skipped, by the reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -85,14 +82,6 @@ pub struct Totals {
     pub bytes: u64,
     /// Files that are skipped.
     pub skipped: Skipped,
-}
-
-/// The files to read in one row group of a checkpoint.
-#[derive(Debug)]
-struct KeptGroup {
-    group: usize,
-    rows: BooleanBuffer,
-    paths: StringArray,
 }
 
 impl ScanPlan {
@@ -375,44 +364,6 @@ where
     join_ordered(groups.map(spawn_async), parallelism()).await
 }
 
-pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
-    snapshot.files().await?.ok_or_else(|| Error::internal("the table has no checkpoint"))
-}
-
-/// The live files of a row group that the predicate keeps.
-async fn prune_row_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
-    let files = file_index(&snapshot).await?;
-    let kept = match files.prune_row_group(group, &pruning).await {
-        Err(error) if error.is_corrupt() => return live_files::prune_row_group(&snapshot, &pruning, group).await,
-        kept => kept?,
-    };
-    if kept.count_set_bits() == 0 {
-        return Ok(KeptGroup { group, rows: kept, paths: StringArray::new_null(0) });
-    }
-    let (rows, keys) = live(&snapshot, files, group, kept).await?;
-    Ok(KeptGroup { group, rows, paths: keys.paths })
-}
-
-/// The rows that newer commits do not supersede, and their keys.
-async fn live(
-    snapshot: &Snapshot,
-    files: &FileIndex,
-    group: usize,
-    rows: BooleanBuffer,
-) -> Result<(BooleanBuffer, Keys)> {
-    let keys = files.keys(group, &rows).await?;
-    if snapshot.tail().await?.mentions_no_file() {
-        return Ok((rows, keys));
-    }
-    let snapshot = snapshot.clone();
-    on_worker_thread(move || {
-        let tail = snapshot.replayed().ok_or_else(|| Error::internal("the replayed commits were dropped"))?;
-        let unseen = keys.unseen(tail);
-        Ok((scatter(&rows, &unseen), keys.filter(&unseen)?))
-    })
-    .await
-}
-
 /// Totals of a row group: of all its files, and of those that partition values keep.
 async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usize) -> Result<Totals> {
     let files = file_index(&snapshot).await?;
@@ -491,13 +442,6 @@ async fn group_batch(
     columns.extend(structure(&partitions, values)?);
     columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept_group.paths.len()));
     Ok(RecordBatch::try_new(schema, columns)?)
-}
-
-/// Runs `work` on a worker thread.
-pub(super) async fn on_worker_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    try_blocking(work, |e| Error::internal("planning on a worker thread failed").caused_by(e)).await
 }
 
 fn bytes(adds: &AddBatch) -> u64 {
