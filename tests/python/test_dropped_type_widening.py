@@ -126,3 +126,16 @@ def test_a_file_with_a_broken_footer_is_named(uri: str) -> None:
     assert path in caught.value.path
     assert "typeWidening" in table.snapshot().protocol["readerFeatures"]
     assert "typeChanges" in json.dumps(table.snapshot().metadata["schemaString"])
+
+
+def test_partition_values_that_are_dates_are_not_left_behind(uri: str) -> None:
+    """Other clients do not read the string of a date as a timestamp."""
+    rows = pa.table({"day": pa.array([datetime.date(2024, 1, 1)]), "id": [1]})
+    deltic.write(uri, rows, partition_by="day", properties=WIDENING)
+    table = Table(uri)
+    table.alter_column("day", type="timestamp_ntz")
+    version = table.snapshot().version
+    for truncates in (False, True):
+        with pytest.raises(deltic.InvalidInputError, match="partition values of the column `day` may be dates"):
+            table.drop_feature("typeWidening", truncate_history=truncates)
+    assert table.snapshot().version == version

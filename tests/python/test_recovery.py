@@ -137,6 +137,15 @@ def test_a_sound_log_stays(log: Log) -> None:
     assert files_below(log.uri) == before
 
 
+def test_an_empty_commit_before_others_is_not_torn_for_other_clients(log: Log) -> None:
+    log.path(4).write_bytes(b"\n")
+    log.path(4, "crc").unlink(missing_ok=True)
+    before = files_below(log.uri)
+    with pytest.raises(deltic.UnsupportedFeatureError, match="has no action, and other clients may read"):
+        log.table.repair(dry_run=False, recover_to=3)
+    assert files_below(log.uri) == before
+
+
 def test_a_second_recovery_has_a_folder_of_its_own(log: Log) -> None:
     folders = set()
     for last in (5, 4):

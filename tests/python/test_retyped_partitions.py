@@ -99,3 +99,5 @@ def test_a_missing_value_is_not_that_of_another_column(uri: str) -> None:
     check()
     deltic.Table(uri).checkpoint()
     check()
+    deltic.Table(uri).update({"v": "v + 0"}, "v = 1")
+    check()

@@ -237,3 +237,20 @@ def test_in_commit_timestamps_decide(uri: str) -> None:
     refused(table, "deletionVectors", "versions before 1 ")
     age(uri, 30)
     refused(table, "deletionVectors", "versions before 1 ")
+
+
+def test_a_log_with_a_gap_is_not_truncated(uri: str) -> None:
+    """A compaction may have the missing commit; a checkpoint of one of its versions would make it unused."""
+    table = with_vector(uri)
+    table.purge()
+    table.unset_properties(["delta.enableDeletionVectors"])
+    for value in range(3):
+        deltic.write(table, pa.table({"id": [value]}))
+    age(uri, 3)
+    log = Path(uri, "_delta_log")
+    version = table.snapshot().version
+    (log / f"{version - 1:020}.json").unlink()
+    before = contents(uri)
+    with pytest.raises(deltic.UnsupportedFeatureError, match=f"lacks the commit of version {version - 1}"):
+        table.drop_feature("deletionVectors", truncate_history=True)
+    assert contents(uri) == before

@@ -146,14 +146,14 @@ pub(crate) fn with_partition_strings(read: &ReadSpec, tasks: &mut [FileTask]) ->
     for name in &read.partition_columns {
         let column = format!("_metadata.partition_string.{name}");
         refuse_column(&read.schema, &column)?;
-        let physical: &str = match read.schema.field(name) {
-            Some(field) => mapping.physical_name(field)?,
-            None => name,
+        let [key, other_key]: [&str; 2] = match read.schema.field(name) {
+            Some(field) => mapping.partition_keys(&read.schema, field)?,
+            None => [name, name],
         };
         for task in tasks.iter_mut() {
             let values = &task.partition_values;
             // An empty constant is NULL, as an empty partition value is.
-            let string = values.get(physical).or_else(|| values.get(name)).cloned().flatten().unwrap_or_default();
+            let string = values.get(key).or_else(|| values.get(other_key)).cloned().flatten().unwrap_or_default();
             task.constants.insert(column.clone(), string);
         }
         let mut field = StructField::new(&column, DataType::STRING, true);

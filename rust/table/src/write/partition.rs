@@ -2,7 +2,7 @@
 //!
 //! Rows keep their order within a partition. Copied rows keep the strings of their values: those with other strings are another
 //! partition. A batch of one partition is passed on without copying its rows.
-//! The empty string becomes null, as the protocol defines; -0.0 becomes 0.0, and all NaNs are equal.
+//! The empty string becomes null, as the protocol defines, and all NaNs are equal.
 //!
 //! Invariant: a partition value is read back from the log as the same value (`write::partition_values_read_back`); a value that
 //! the log cannot represent is refused.

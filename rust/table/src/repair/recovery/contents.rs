@@ -24,6 +24,8 @@ pub(super) struct Content {
     pub(super) file: LogFile,
     /// Why it is torn, if it is.
     pub(super) torn: Option<String>,
+    /// Whether it has no action.
+    pub(super) is_empty: bool,
     /// Its protocol action, if it has one.
     pub(super) protocol: Option<Protocol>,
 }
@@ -55,7 +57,7 @@ fn content(file: LogFile, bytes: &Bytes) -> Content {
         Some(_) => None,
         None => parse_file(&file, bytes, Wanted::NoFiles).ok().and_then(|actions| actions.protocol),
     };
-    Content { file, torn, protocol }
+    Content { file, torn, protocol, is_empty: bytes.trim_ascii().is_empty() }
 }
 
 /// Why the bytes are no lines of JSON objects, if they are not. A line that is an object but no action is not torn: another

@@ -65,6 +65,7 @@ pub(crate) async fn find(storage: &Storage) -> Result<LogEnd> {
         return Ok(LogEnd::Readable(Box::new(snapshot), harmless_gap(&listing, base)));
     }
     refuse_features(&snapshot, &contents, end)?;
+    refuse_empty_commit(&contents, end, newest)?;
     let fault = fault(&contents, end.saturating_add(1));
     let is_torn = |content: &&Content| content.torn.is_some() && is_commit(&content.file);
     let torn = contents.iter().filter(|content| content.file.name.version() > end).filter(is_torn).count() as u64;
@@ -144,6 +145,20 @@ fn refuse_unused_compaction(contents: &[Content], base: Option<u64>, end: u64) -
     );
     Err(Error::unsupported("repair of a log with an unused compaction", message)
         .in_file(log_file_path(&file.file_name)))
+}
+
+/// Refuses a log with a commit without actions before others: other clients may read it as a version without changes, and the
+/// versions after it.
+fn refuse_empty_commit(contents: &[Content], end: u64, newest: u64) -> Result<()> {
+    let is_between = |version: u64| end < version && version < newest;
+    let empty =
+        |content: &&Content| content.is_empty && is_commit(&content.file) && is_between(content.file.name.version());
+    let Some(Content { file, .. }) = contents.iter().find(empty) else { return Ok(()) };
+    let message = format!(
+        "the commit has no action, and other clients may read the versions after it, up to {newest}. If they do, write \
+         `{{\"commitInfo\":{{}}}}` into it; or else move it and all later ones out of the log by hand"
+    );
+    Err(Error::unsupported("repair of a log with an empty commit", message).in_file(log_file_path(&file.file_name)))
 }
 
 /// The newest version that the log names, whether it can be read or not.

@@ -17,6 +17,8 @@ use deltic_protocol::alter::{
 use deltic_protocol::commit::{Actions, ROW_TRACKING_DOMAIN, ReadSet};
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::schema::assign::count_ids;
+use deltic_protocol::schema::widen::TYPE_CHANGES;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 use futures::{TryStreamExt, stream};
 use serde_json::json;
@@ -57,8 +59,12 @@ impl Transaction {
     }
 
     /// Removes the properties that enable a feature, so that no writer begins to use it. Returns whether there were any.
+    ///
+    /// # Errors
+    /// `Invalid` if files cannot be rewritten so that the feature can be dropped.
     pub(crate) async fn unset_feature(&mut self, name: &str) -> Result<bool> {
-        self.snapshot().await?;
+        let snapshot = self.snapshot().await?;
+        refuse_former_dates(&snapshot, name).map_err(|e| self.in_table(e))?;
         let before = self.before()?;
         let droppable = find_droppable(before, name).map_err(|e| self.in_table(e))?;
         let metadata = without_properties(before.metadata, droppable);
@@ -178,6 +184,23 @@ async fn refuse_traces(snapshot: &Snapshot, name: &str) -> Result<()> {
         },
         _ => Ok(()),
     }
+}
+
+/// Refuses a partition column that was widened from `date`: partition values may be dates, which other clients do not read as
+/// timestamps.
+fn refuse_former_dates(snapshot: &Snapshot, name: &str) -> Result<()> {
+    let shape = snapshot.shape();
+    let is_former_date = |field: &&StructField| {
+        shape.is_partition_column(&field.name)
+            && field.metadata.contains_key(TYPE_CHANGES)
+            && field.data_type == DataType::Primitive(PrimitiveType::TimestampNtz)
+    };
+    let Some(field) = shape.schema.fields.iter().find(is_former_date) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "the feature `{name}` cannot be dropped: partition values of the column `{}` may be dates without a time; write the \
+         rows into a table that is replaced (`deltic.create(mode=\"replace\")`) first",
+        field.name
+    )))
 }
 
 /// Whether a file has a column in another type than the table. Footers are read.
