@@ -59,7 +59,7 @@ def test_a_restore_makes_the_type_narrower(uri: str) -> None:
     table.restore(0)
     assert deltic.Table(uri).scan(filter="p = 7").to_arrow().to_pylist() == [{"p": 7, "v": 1}]
     assert deltic.Table(uri).scan(filter="p > 7").count() == 0
-    deltic.write(uri, narrow, replace_where="p = 7")
+    deltic.write(uri, narrow, mode="overwrite", replace_where="p = 7")
     assert deltic.Table(uri).scan().count() == 1
 
 
@@ -68,7 +68,7 @@ def test_a_live_file_must_have_a_value_of_the_type(uri: str) -> None:
     deltic.Table(uri).checkpoint()
     metadata = next(action for action in log_actions(uri, 0) if "metaData" in action)
     metadata["metaData"]["schemaString"] = metadata["metaData"]["schemaString"].replace(
-        '"name":"p","type":"string"', '"name":"p","type":"long"'
+        '"name":"p","nullable":true,"type":"string"', '"name":"p","nullable":true,"type":"long"'
     )
     (Path(uri) / "_delta_log" / f"{1:020}.json").write_text(json.dumps(metadata) + "\n")
     with pytest.raises(deltic.CorruptTableError, match=r"`p`.*`a` is not a long"):

@@ -77,6 +77,9 @@ pub(super) async fn live(
 async fn prune_live_files(snapshot: &Snapshot, pruning: &Pruning, group: usize) -> Result<KeptGroup> {
     let files = file_index(snapshot).await?;
     let (rows, keys) = live(snapshot, files, group, files.presence(group).await?).await?;
+    if rows.count_set_bits() == 0 {
+        return Ok(KeptGroup { group, rows, paths: keys.paths });
+    }
     let members = TASK_MEMBERS.to_vec();
     let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
     let adds = files.members(group, &rows, &wanted, &keys.paths).await?;
