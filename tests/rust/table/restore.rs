@@ -139,10 +139,15 @@ async fn restored_files_keep_all_members() {
 #[tokio::test]
 async fn missing_versions_are_errors() {
     let sample = two_versions();
-    for version in [2, 9] {
-        let error = back(&sample, version, &[]).await.unwrap_err();
-        assert!(matches!(error.kind(), Kind::Invalid | Kind::VersionNotFound { .. }), "{error}");
-    }
+    let error = back(&sample, 9, &[]).await.unwrap_err();
+    assert!(matches!(error.kind(), Kind::Invalid | Kind::VersionNotFound { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn restoring_the_newest_version_changes_no_file() {
+    let restored = back(&two_versions(), 2, &[]).await.unwrap();
+    assert_eq!((restored.version, restored.restored_version), (Some(3), 2));
+    assert_eq!((restored.num_restored_files, restored.num_removed_files), (0, 0));
 }
 
 async fn cloned(

@@ -173,7 +173,7 @@ fn decimals() {
     check("decimal(10,2)", Float64Array::from(vec![1e8]), "refused: has 100000000");
     check("decimal(10,2)", Float32Array::from(vec![f32::INFINITY]), "refused: has inf");
     check("decimal(38,38)", Float64Array::from(vec![2_f64.powi(-38)]), "0.00000000000363797880709171295166015625");
-    check("decimal(38,37)", Float64Array::from(vec![2_f64.powi(-38)]), "refused: no more digits");
+    check("decimal(38,37)", Float64Array::from(vec![2_f64.powi(-38)]), "refused: cast the column to decimal(38, 37)");
 }
 
 /// Producers may have values with more digits than the type of the array allows.

@@ -113,7 +113,10 @@ fn splitting() {
     assert_eq!(string(&[Some(""), Some("x"), None]), "null: [0, 2], x: [1]");
     let doubles =
         |values: &[f64]| split(PrimitiveType::Double, true, Arc::new(Float64Array::from(values.to_vec()))).unwrap();
-    assert_eq!(doubles(&[0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY]), "0.0: [0, 1], NaN: [2, 3], Infinity: [4]");
+    assert_eq!(
+        doubles(&[0.0, -0.0, f64::NAN, -f64::NAN, f64::INFINITY]),
+        "0.0: [0], -0.0: [1], NaN: [2, 3], Infinity: [4]"
+    );
 }
 
 #[test]
