@@ -340,7 +340,7 @@ INEXACT = [
     (pa.float64(), pa.int64(), float("nan"), "has NaN"),
     (pa.float64(), pa.int64(), 0.5, "only whole numbers"),
     (pa.float64(), pa.float32(), 0.1, "digits would be lost"),
-    (pa.float64(), pa.decimal128(10, 2), 0.1, "no more digits"),
+    (pa.float64(), pa.decimal128(10, 2), 0.1, r"cast the column to decimal\(10, 2\)"),
     (pa.decimal128(10, 2), pa.decimal128(5, 1), Decimal("1.25"), "no more digits"),
     (pa.int64(), pa.int8(), 128, "only whole numbers"),
     (pa.string(), pa.date32(), "2023-02-29", "only strings like"),
