@@ -7,6 +7,7 @@ pub mod filter;
 pub mod limit;
 pub mod plan;
 pub mod read;
+pub(crate) mod row_group_counts;
 pub mod row_tracking;
 pub mod task;
 pub(crate) mod vectors;

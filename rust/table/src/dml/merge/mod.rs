@@ -3,9 +3,9 @@
 //! The source is the build side of a hash join: its keys are in memory; its rows are in memory or in a mapped file. Without an
 //! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show
 //! together with partition values and statistics which files can match; others are read only if they can have rows to which
-//! a clause for rows that no row of the source matches applies (`target_filter`). Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered up to 16 MiB at a
-//! time, by their true sizes. A changed row takes at most two bytes, in a bitmap; one that is updated from a row of the
-//! source takes 12 more.
+//! a clause for rows that no row of the source matches applies (`target_filter`). Rows are then marked, or files rewritten,
+//! as by UPDATE. Rows of the source are gathered up to 16 MiB at a time, by their true sizes. A changed row takes at most two
+//! bytes, in a bitmap; one that is updated from a row of the source takes 12 more.
 //!
 //! Proved by `tests/rust/table/merge.rs`, `tests/python/test_merge.py` and `test_merge_memory.py`, and beside delta-spark
 //! by `tests/interop/test_merge.py`.

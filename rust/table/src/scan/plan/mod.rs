@@ -23,10 +23,9 @@ use arrow_schema::{DataType as ArrowType, Field, Schema, SchemaRef};
 use arrow_select::filter::filter;
 use deltic_protocol::action::Add;
 use deltic_protocol::action::batch::AddBatch;
-use deltic_protocol::log_bounds::{LogBounds, TableShape, statistics};
-use deltic_protocol::predicate::{BoundPredicate, Column};
+use deltic_protocol::log_bounds::{TableShape, statistics};
+use deltic_protocol::predicate::BoundPredicate;
 use deltic_protocol::property::Properties;
-use deltic_protocol::prune;
 use deltic_protocol::schema::{StructType, check_requested_once};
 use deltic_protocol::stats::json::whole_adds;
 
@@ -44,7 +43,7 @@ use crate::scan::task::{FileTask, ReadSpec, TaskGroup};
 use crate::snapshot::Snapshot;
 use balanced::balanced;
 use columns::{base_columns, base_fields, partition_fields, structure};
-use row_groups::{KeptGroup, TASK_MEMBERS, file_index, live, prune_row_group};
+use row_groups::{KeptGroup, TASK_MEMBERS, file_index, live, may_match, prune_row_group};
 
 /// How many files a plan skipped, by the reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -329,30 +328,13 @@ async fn prune_unindexed_batches(
 
 pub(super) fn prune_adds(adds: AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(Totals, AddBatch)> {
     let (files, all_bytes) = (adds.len() as u64, bytes(&adds));
-    let adds = prune_batch(adds, pruning.partition.as_ref(), shape, LogBounds::of_partitions)?;
-    let partition = files - adds.len() as u64;
-    let needs_counts = pruning.needs_counts();
-    let bounds = |adds: &AddBatch, shape: &TableShape, columns: &[&Column]| {
-        LogBounds::of_statistics(adds, shape, columns, needs_counts)
-    };
-    let kept = prune_batch(adds, pruning.statistics.as_ref(), shape, bounds)?;
+    if pruning.partition.is_none() && pruning.statistics.is_none() {
+        return Ok((Totals { files, bytes: all_bytes, skipped: Skipped::default() }, adds));
+    }
+    let (kept, partition) = may_match(&adds, pruning, shape)?;
+    let kept = adds.filter(kept)?;
     let skipped = Skipped { partition, statistics: files - partition - kept.len() as u64 };
     Ok((Totals { files, bytes: all_bytes, skipped }, kept))
-}
-
-fn prune_batch(
-    adds: AddBatch,
-    predicate: Option<&BoundPredicate>,
-    shape: &TableShape,
-    bounds: impl Fn(&AddBatch, &TableShape, &[&Column]) -> Result<LogBounds, deltic_protocol::error::Error>,
-) -> Result<AddBatch> {
-    match predicate.filter(|_| !adds.is_empty()) {
-        Some(predicate) => {
-            let keep = prune::keep(predicate, &bounds(&adds, shape, &predicate.columns())?)?;
-            Ok(adds.filter(keep)?)
-        }
-        None => Ok(adds),
-    }
 }
 
 /// Runs one future for each row group, several at once.

@@ -80,25 +80,27 @@ async fn prune_live_files(snapshot: &Snapshot, pruning: &Pruning, group: usize) 
     if rows.count_set_bits() == 0 {
         return Ok(KeptGroup { group, rows, paths: keys.paths });
     }
-    let members = TASK_MEMBERS.to_vec();
+    let members = vec!["partitionValues"];
     let wanted = AddColumns { members, stats: pruning.statistics_leaves(), num_records: true, ..AddColumns::default() };
     let adds = files.members(group, &rows, &wanted, &keys.paths).await?;
-    let kept = may_match(&adds, pruning, snapshot.shape())?;
+    let (kept, _) = may_match(&adds, pruning, snapshot.shape())?;
     let paths = keys.filter(&kept)?.paths;
     Ok(KeptGroup { group, rows: scatter(&rows, &kept), paths })
 }
 
-/// Which files may have a row that matches.
-fn may_match(adds: &AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<BooleanBuffer> {
+/// Which files may have a row that matches, and how many partition values exclude.
+pub(super) fn may_match(adds: &AddBatch, pruning: &Pruning, shape: &TableShape) -> Result<(BooleanBuffer, u64)> {
     let mut kept = BooleanBuffer::new_set(adds.len());
-    if let Some(predicate) = &pruning.partition {
-        kept = &kept & &prune::keep(predicate, &LogBounds::of_partitions(adds, shape, &predicate.columns())?)?;
+    if let Some(predicate) = pruning.partition.as_ref().filter(|_| !adds.is_empty()) {
+        kept = prune::keep(predicate, &LogBounds::of_partitions(adds, shape, &predicate.columns())?)?;
     }
-    if let Some(predicate) = &pruning.statistics {
-        let bounds = LogBounds::of_statistics(adds, shape, &predicate.columns(), pruning.needs_counts())?;
-        kept = &kept & &prune::keep(predicate, &bounds)?;
+    let in_partitions = kept.count_set_bits();
+    if let Some(predicate) = pruning.statistics.as_ref().filter(|_| in_partitions > 0) {
+        let rest = if in_partitions < adds.len() { adds.filter(kept.clone())? } else { adds.clone() };
+        let bounds = LogBounds::of_statistics(&rest, shape, &predicate.columns(), pruning.needs_counts())?;
+        kept = scatter(&kept, &prune::keep(predicate, &bounds)?);
     }
-    Ok(kept)
+    Ok((kept, adds.len().saturating_sub(in_partitions) as u64))
 }
 
 /// Runs `work` on a worker thread.

@@ -14,7 +14,6 @@ mod decode;
 mod fetch;
 mod file_columns;
 mod open;
-mod pruned;
 mod row_groups;
 mod unit;
 
@@ -33,6 +32,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::error::replacing;
 use crate::parallel::{TaskGuard, processors, spawn_async};
+use crate::scan::row_group_counts::{PrunedRowGroups, RowGroupCounts};
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
 pub(crate) use adapt::{Constants, FileSchema, check_types};
@@ -42,8 +42,6 @@ use deltic_store::Storage;
 pub(crate) use fetch::{FileBytes, parse_footer};
 pub(crate) use file_columns::parquet_id;
 use open::{ReadFilter, ScanContext, open};
-use pruned::PrunedRowGroups;
-pub(crate) use pruned::RowGroupCounts;
 pub(crate) use row_groups::RowGroupBounds;
 use unit::Unit;
 

@@ -14,7 +14,7 @@ pub(crate) struct RowGroupCounts {
 
 /// The same, while files are being opened.
 #[derive(Debug, Default)]
-pub(super) struct PrunedRowGroups {
+pub(crate) struct PrunedRowGroups {
     total: AtomicU64,
     by_footer: AtomicU64,
     by_bloom_filter: AtomicU64,
@@ -22,17 +22,17 @@ pub(super) struct PrunedRowGroups {
 
 impl PrunedRowGroups {
     /// Adds a file of which so many row groups are left.
-    pub(super) fn add_file(&self, row_groups: usize, left: usize) {
+    pub(crate) fn add_file(&self, row_groups: usize, left: usize) {
         self.total.fetch_add(row_groups as u64, Ordering::Relaxed);
         self.by_footer.fetch_add(row_groups.saturating_sub(left) as u64, Ordering::Relaxed);
     }
 
     /// Adds row groups that bloom filters rule out.
-    pub(super) fn add_by_bloom_filter(&self, row_groups: usize) {
+    pub(crate) fn add_by_bloom_filter(&self, row_groups: usize) {
         self.by_bloom_filter.fetch_add(row_groups as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn counts(&self) -> RowGroupCounts {
+    pub(crate) fn counts(&self) -> RowGroupCounts {
         RowGroupCounts {
             total: self.total.load(Ordering::Relaxed),
             skipped_by_footer: self.by_footer.load(Ordering::Relaxed),
