@@ -269,11 +269,11 @@ class Merge(Generic[T]):
 
 def _condition(on: object, aliases: tuple[str, str]) -> str:
     """The condition of a merge. The error for columns, as pandas takes them, has the condition for them."""
+    if isinstance(on, str):
+        return check_str(on, "on")
     columns = list(on) if isinstance(on, list | tuple) and on else []
     if not columns or not all(isinstance(name, str) for name in columns):
         columns = ["id"]
-    if isinstance(on, str):
-        return check_str(on, "on")
     source, target = aliases
     condition = " AND ".join(f"{source}.{quoted(name)} = {target}.{quoted(name)}" for name in columns)
     kind = "None" if on is None else type(on).__name__

@@ -384,15 +384,6 @@ class TableRows(Rows):
             rows = self._core.count()
         return rows if self._limit is None else min(rows, self._limit)
 
-    if not TYPE_CHECKING:  # type checkers would accept `len`
-
-        def __len__(self) -> NoReturn:
-            name = type(self).__name__
-            raise TypeError(f"{name} has no len(), since its rows are not read yet: use `{name}.count()`")
-
-        def __bool__(self) -> bool:
-            return True
-
     def limit(self, n: int) -> Self:
         """Return the same scan with at most `n` rows, any of them. It reads no more files than needed.
 

@@ -130,12 +130,6 @@ def test_rows_that_are_not_read_say_how_to_read_them(table: deltic.Table) -> Non
     for loop in (lambda: list(scan), lambda: next(iter(scan)), lambda: scan["v"]):
         with pytest.raises(TypeError, match=r"^Scan is not read yet: loop over `to_reader\(\)`.*`to_arrow\(\)`"):
             loop()
-    with pytest.raises(TypeError, match=r"^Scan has no len\(\).*use `Scan\.count\(\)`"):
-        len(scan)
-    with table.transaction() as transaction, pytest.raises(TypeError, match=r"use `TransactionScan\.count\(\)`"):
-        len(transaction.scan())  # type: ignore[arg-type]
-    assert bool(scan)
-    assert bool(table.scan(filter="v > 9"))
     assert not isinstance(scan, Iterable)
 
 

@@ -114,10 +114,10 @@ pub async fn clone(
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
 ) -> Result<TransactionEnd> {
-    let Prepared { mut transaction, copies, mut metrics, .. } =
+    let PreparedClone { mut transaction, copies, mut metrics, .. } =
         match prepare(source, target, options, ids, retry).await? {
-            Ok(prepared) => *prepared,
-            Err(existing) => return Ok(TransactionEnd::Replayed(existing)),
+            Preparation::Ready(prepared) => *prepared,
+            Preparation::Unchanged(version) => return Ok(TransactionEnd::Replayed(version)),
         };
     // Every check that could refuse the clone was made before: copying comes last.
     let copying = copy_all(source.storage(), target, copies);
@@ -150,8 +150,8 @@ pub async fn plan_clone(
     retry: &dyn RetryPolicy,
 ) -> Result<ClonePlan> {
     let mut prepared = match prepare(source, target, options, ids, retry).await? {
-        Ok(prepared) => *prepared,
-        Err(version) => return Ok(ClonePlan { version, num_added: 0, metrics: Map::new() }),
+        Preparation::Ready(prepared) => *prepared,
+        Preparation::Unchanged(version) => return Ok(ClonePlan { version, num_added: 0, metrics: Map::new() }),
     };
     let counting = count_all(source.storage(), target, prepared.copies);
     let counted = unless_cancelled(counting, retry, nothing_committed).await?;
@@ -161,8 +161,16 @@ pub async fn plan_clone(
     Ok(ClonePlan { version, num_added: prepared.num_added, metrics: prepared.metrics.metrics() })
 }
 
+/// A clone after its checks.
+enum Preparation {
+    /// Nothing is to be committed: the table at the target has this version.
+    Unchanged(u64),
+    /// Files are to be copied, and then it is committed.
+    Ready(Box<PreparedClone>),
+}
+
 /// A clone for which only files are to be copied before it is committed.
-struct Prepared {
+struct PreparedClone {
     transaction: Transaction,
     /// The version of the table that is at the target already.
     existing: Option<u64>,
@@ -171,14 +179,14 @@ struct Prepared {
     metrics: CloneMetrics,
 }
 
-/// Checks a clone, and compares both tables. An inner error is the existing version, if nothing is to be done.
+/// Checks a clone, and compares both tables.
 async fn prepare(
     source: &Snapshot,
     target: &Storage,
     options: CloneOptions,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
-) -> Result<Result<Box<Prepared>, u64>> {
+) -> Result<Preparation> {
     check_apart(source.storage(), target).await?;
     if !options.deep {
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
@@ -189,7 +197,7 @@ async fn prepare(
     let replaces = options.mode != CloneMode::Error;
     let mut transaction = Transaction::copy_of(source, target, cache, commit, replaces, ids).await?;
     if let Some(version) = transaction.already_committed_version() {
-        return Ok(Err(version));
+        return Ok(Preparation::Unchanged(version));
     }
     if !options.properties.is_empty() {
         transaction.set_properties_of_copy(&options.properties, ids)?;
@@ -217,8 +225,8 @@ async fn prepare(
     let differs = transaction.become_like(source, plan.actions).await?;
     let existing = existing.map(|snapshot| snapshot.version());
     Ok(match existing.filter(|_| !differs && options.mode == CloneMode::Update) {
-        Some(version) => Err(version),
-        None => Ok(Box::new(Prepared { transaction, existing, copies, num_added, metrics })),
+        Some(version) => Preparation::Unchanged(version),
+        None => Preparation::Ready(Box::new(PreparedClone { transaction, existing, copies, num_added, metrics })),
     })
 }
 

@@ -1,10 +1,10 @@
 //! DROP FEATURE, also for features that readers of older versions need.
 //!
-//! The feature is disabled, and files with deletion vectors or narrower types are rewritten if it is about these. Then either three checkpoints
-//! follow, each of an empty commit, and one commit removes the feature from the protocol and protects those checkpoints, so
-//! that no reader needs versions before them and no writer makes other checkpoints there. Or the log of the versions with
-//! traces is deleted once they are old enough ([`truncation`]), and the commit that removes the feature protects nothing. A
-//! process that dies in between leaves a valid table, and running it again continues from there.
+//! The feature is disabled, and files with deletion vectors or narrower types are rewritten if it is about these. Then there
+//! are two ways. Three checkpoints follow, each of an empty commit, and one commit removes the feature from the protocol and
+//! protects those checkpoints, so that no reader needs versions before them and no writer makes other checkpoints there. Or
+//! the log of the versions with traces is deleted once they are old enough ([`truncation`]), and the commit that removes the
+//! feature protects nothing. A process that dies in between leaves a valid table, and running it again continues from there.
 //!
 //! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".
 

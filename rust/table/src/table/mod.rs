@@ -389,8 +389,7 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<TransactionEnd> {
         let committer = target.committer();
-        let options = CloneOptions { checks_files: !matches!(at, At::Newest), ..options };
-        let source = self.snapshot(at).await?;
+        let (source, options) = self.source_of_clone(at, options).await?;
         copies::clone(&source, &target.storage, options, committer.as_ref(), ids, retry).await
     }
 
@@ -406,9 +405,14 @@ impl Table {
         ids: &dyn Ids,
         retry: &dyn RetryPolicy,
     ) -> Result<ClonePlan> {
-        let options = CloneOptions { checks_files: !matches!(at, At::Newest), ..options };
-        let source = self.snapshot(at).await?;
+        let (source, options) = self.source_of_clone(at, options).await?;
         copies::plan_clone(&source, &target.storage, options, ids, retry).await
+    }
+
+    /// The version to clone. Files of an older version may be gone.
+    async fn source_of_clone(&self, at: At, options: CloneOptions) -> Result<(Snapshot, CloneOptions)> {
+        let options = CloneOptions { checks_files: !matches!(at, At::Newest), ..options };
+        Ok((self.snapshot(at).await?, options))
     }
 
     /// Repairs what a check finds, or reports what that would do.
