@@ -20,7 +20,8 @@ pub struct CommitContext<'a> {
     pub retry: &'a dyn RetryPolicy,
 }
 
-/// Stops the work if the caller cancels it. `interrupted`: the message for this.
+/// Stops the work if the caller cancels it; does not begin it if it is cancelled already. `interrupted`: the message for
+/// this.
 ///
 /// # Errors
 /// Those of the work; `Interrupted` if it was cancelled.
@@ -29,6 +30,9 @@ pub(crate) async fn unless_cancelled<T>(
     retry: &dyn RetryPolicy,
     interrupted: impl FnOnce() -> String,
 ) -> Result<T> {
+    if retry.is_cancelled() {
+        return Err(Error::interrupted(interrupted()));
+    }
     let cancelled = async {
         while !retry.is_cancelled() {
             tokio::time::sleep(CANCELLATION_POLL_INTERVAL).await;
