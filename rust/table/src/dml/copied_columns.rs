@@ -4,7 +4,7 @@
 //! the assigned ones are encoded. A file that this is not possible for, or not worth while, is left to
 //! [`UpdateWriter::copy`], which writes all rows again. Memory holds the copied chunks of a row group, and the encoded ones.
 //!
-//! Proved by `dml::copied_columns_are_those_of_a_rewrite` and `tests/python/test_copied_columns.py`.
+//! Proved by `tests/python/test_copied_columns.py`.
 //!
 //! PROTOCOL.md: "Data Files".
 
