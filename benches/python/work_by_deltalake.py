@@ -37,7 +37,9 @@ def _merge(job: Job, *, spread: bool) -> Iterator[Answer | None]:
     yield None
     table = deltalake.DeltaTable(uri)
     # Not streamed, so that it can use the bounds of the source's keys.
-    merge = table.merge(source, "source.id = target.id", "source", "target", streamed_exec=False)
+    merge = table.merge(
+        *(source, "source.id = target.id", "source", "target"), streamed_exec=False, writer_properties=PROPERTIES
+    )
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     yield None
     yield work.keyed_answer(uri)
@@ -54,7 +56,8 @@ def merge_spread(job: Job) -> Iterator[Answer | None]:
 def update_rewritten(job: Job) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     yield None
-    deltalake.DeltaTable(uri).update({"value": str(work.UPDATED_TO)}, predicate=work.UPDATED)
+    table = deltalake.DeltaTable(uri)
+    table.update({"value": str(work.UPDATED_TO)}, predicate=work.UPDATED, writer_properties=PROPERTIES)
     yield None
     yield work.keyed_answer(uri)
 
@@ -74,7 +77,7 @@ def delete_day(job: Job) -> Iterator[Answer | None]:
 def delete_row(job: Job) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     yield None
-    deltalake.DeltaTable(uri).delete(f"id = {work.the_row(job)}")
+    deltalake.DeltaTable(uri).delete(f"id = {work.the_row(job)}", writer_properties=PROPERTIES)
     yield None
     yield work.after_row(job, uri)
 
@@ -83,7 +86,7 @@ def delete_row_by_handle(job: Job) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     table = deltalake.DeltaTable(uri)
     yield None
-    table.delete(f"id = {work.the_row(job)}")
+    table.delete(f"id = {work.the_row(job)}", writer_properties=PROPERTIES)
     yield None
     yield work.after_row(job, uri)
 
@@ -91,7 +94,7 @@ def delete_row_by_handle(job: Job) -> Iterator[Answer | None]:
 def update_one(uri: str, id: int) -> bool:
     """Update one row; return False if another writer wins."""
     try:
-        deltalake.DeltaTable(uri).update({"value": "-1"}, predicate=f"id = {id}")
+        deltalake.DeltaTable(uri).update({"value": "-1"}, f"id = {id}", writer_properties=PROPERTIES)
     except CommitFailedError:
         return False
     return True

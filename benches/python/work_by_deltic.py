@@ -61,7 +61,7 @@ def _merge(job: Job, *, spread: bool) -> Iterator[Answer | None]:
     # Files that the bounds of the keys exclude do not exist, which proves that they are not read.
     uri = work.table_of(job, vectors=True, only=work.kept_by_bounds(job, source))
     yield None
-    merge = deltic.Table(uri).merge(source, "source.id = target.id")
+    merge = deltic.Table(uri, UNSYNCED).merge(source, "source.id = target.id")
     merge.when_matched_update_all().when_not_matched_insert_all().execute()
     yield None
     work.complete(job, uri)
@@ -79,7 +79,7 @@ def merge_spread(job: Job) -> Iterator[Answer | None]:
 def _update(job: Job, *, vectors: bool) -> Iterator[Answer | None]:
     uri = work.table_of(job, vectors=vectors)
     yield None
-    deltic.Table(uri).update({"value": deltic.lit(work.UPDATED_TO)}, work.UPDATED)
+    deltic.Table(uri, UNSYNCED).update({"value": deltic.lit(work.UPDATED_TO)}, work.UPDATED)
     yield None
     yield work.keyed_answer(uri)
 
@@ -95,7 +95,7 @@ def update_rewritten(job: Job) -> Iterator[Answer | None]:
 def delete_day(job: Job) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     yield None
-    deltic.Table(uri).delete(f"day = {work.DAY}")
+    deltic.Table(uri, UNSYNCED).delete(f"day = {work.DAY}")
     yield None
     yield work.after_partition(uri)
 
@@ -109,14 +109,14 @@ def _of_the_row(job: Job) -> str:
 def delete_row(job: Job) -> Iterator[Answer | None]:
     uri = _of_the_row(job)
     yield None
-    deltic.Table(uri).delete(f"id = {work.the_row(job)}")
+    deltic.Table(uri, UNSYNCED).delete(f"id = {work.the_row(job)}")
     yield None
     yield work.after_row(job, uri)
 
 
 def delete_row_by_handle(job: Job) -> Iterator[Answer | None]:
     uri = _of_the_row(job)
-    table = deltic.Table(uri)
+    table = deltic.Table(uri, UNSYNCED)
     assert table.delete_preview("id = -1").rows == 0
     yield None
     table.delete(f"id = {work.the_row(job)}")
@@ -129,7 +129,7 @@ _TABLES: dict[str, deltic.Table] = {}
 
 def update_one(uri: str, id: int) -> bool:
     """Update one row on a handle that the process keeps; return False if another writer wins."""
-    table = _TABLES.setdefault(uri, deltic.Table(uri))
+    table = _TABLES.setdefault(uri, deltic.Table(uri, UNSYNCED))
     try:
         table.update({"value": deltic.lit(-1)}, f"id = {id}")
     except deltic.CommitConflictError:
@@ -178,7 +178,7 @@ def scan_marked(job: Job) -> Iterator[Answer | None]:
 def compact(job: Job) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     yield None
-    deltic.Table(uri).optimize(target_file_size=work.FILE_BYTES)
+    deltic.Table(uri, UNSYNCED).optimize(target_file_size=work.FILE_BYTES)
     yield None
     yield work.wide_answer(uri)
 
@@ -186,7 +186,7 @@ def compact(job: Job) -> Iterator[Answer | None]:
 def zorder(job: Job) -> Iterator[Answer | None]:
     uri = work.table_of(job)
     yield None
-    deltic.Table(uri).optimize(zorder_by=work.CURVE, target_file_size=work.FILE_BYTES)
+    deltic.Table(uri, UNSYNCED).optimize(zorder_by=work.CURVE, target_file_size=work.FILE_BYTES)
     yield None
     yield work.wide_answer(uri)
 
@@ -194,7 +194,7 @@ def zorder(job: Job) -> Iterator[Answer | None]:
 def _vacuum(job: Job, mode: str) -> Iterator[Answer | None]:
     uri = work.removed_files(job)
     yield None
-    deltic.Table(uri).vacuum(mode=mode)  # type: ignore[arg-type]
+    deltic.Table(uri, UNSYNCED).vacuum(mode=mode)  # type: ignore[arg-type]
     yield None
     yield work.after_vacuum(job, uri)
 
@@ -212,7 +212,7 @@ def _vacuum_store(job: Job, mode: str) -> Iterator[Answer | None]:
 
     with work_store.served(job) as store:
         yield None
-        deltic.Table(store.uri, store.options).vacuum(mode=mode)  # type: ignore[arg-type]
+        deltic.Table(store.uri, store.options | UNSYNCED).vacuum(mode=mode)  # type: ignore[arg-type]
         yield None
         yield store.after_vacuum(job)
 
@@ -230,7 +230,7 @@ def vacuum_simulated_store(job: Job) -> Iterator[Answer | None]:
 
     with simulated_store.served(job) as store:
         yield None
-        deltic.Table(store.uri, store.options).vacuum()
+        deltic.Table(store.uri, store.options | UNSYNCED).vacuum()
         yield None
         yield store.after_vacuum(job)
 
@@ -238,6 +238,6 @@ def vacuum_simulated_store(job: Job) -> Iterator[Answer | None]:
 def convert(job: Job) -> Iterator[Answer | None]:
     uri = work.files_alone(job)
     yield None
-    deltic.convert(uri, partition_schema=pa.schema([("day", pa.int32())]))
+    deltic.convert(uri, partition_schema=pa.schema([("day", pa.int32())]), storage_options=UNSYNCED)
     yield None
     yield work.after_convert(uri)

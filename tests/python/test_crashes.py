@@ -44,19 +44,20 @@ def rows(table: deltic.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in found)
 
 
-def fill(store: ObjectStore, clustered: bool = False) -> None:
+def fill(store: ObjectStore, clustered: bool = False, vectors: bool = True) -> None:
     """Write a table with several versions, and files in two partitions unless it is clustered, one with a vector."""
     of = table(store)
+    properties = PROPERTIES | {"delta.enableDeletionVectors": str(vectors).lower()}
     if clustered:
         columns = pa.schema([("id", pa.int64()), ("p", pa.int64())])
-        deltic.create(of, columns, cluster_by=["id"], properties=PROPERTIES)
+        deltic.create(of, columns, cluster_by=["id"], properties=properties)
     for start in range(0, 40, 10):
         ids = list(range(start, start + 10))
         data = pa.table({"id": ids, "p": [n % 2 for n in ids]})
         if clustered:
             deltic.write(of, data)
         else:
-            deltic.write(of, data, partition_by=["p"], properties=PROPERTIES if start == 0 else None)
+            deltic.write(of, data, partition_by=["p"], properties=properties if start == 0 else None)
     of.delete("id = 3")
 
 
@@ -90,9 +91,12 @@ def merge(of: deltic.Table) -> object:
     return builder.when_not_matched_insert_all().execute()
 
 
+REPLACING = pa.table({"id": [50, 51], "p": [1, 1]})
 OPERATIONS: dict[str, Callable[[deltic.Table], object]] = {
     "write": lambda t: deltic.write(t, pa.table({"id": [50], "p": [0]}), app_id="a", app_version=1),
     "overwrite": lambda t: deltic.write(t, pa.table({"id": [50], "p": [0]}), mode="overwrite"),
+    "overwrite of some": lambda t: deltic.write(t, REPLACING, mode="overwrite", replace_where="p = 1"),
+    "overwrite of partitions": lambda t: deltic.write(t, REPLACING, mode="overwrite", partition_overwrite="dynamic"),
     "delete": lambda t: t.delete("id > 35 OR id = 5"),
     "update": lambda t: t.update({"p": "9"}, "id < 5"),
     "merge": merge,
@@ -104,6 +108,9 @@ OPERATIONS: dict[str, Callable[[deltic.Table], object]] = {
     "add columns": lambda t: t.add_columns(deltic.field("c", "string")) if "c" not in names(t) else None,
     "drop feature": lambda t: t.drop_feature("deletionVectors") if has_vectors(t) else None,
 }
+
+
+OPERATIONS |= {f"{name} by rewriting": OPERATIONS[name] for name in ("delete", "update", "merge")}
 
 
 def names(of: deltic.Table) -> list[str]:
@@ -148,7 +155,7 @@ class Crashes:
 def test_an_operation_is_done_or_not_and_can_be_repeated(store: ObjectStore, name: str) -> None:
     store.go_away(None)
     store.files.clear()
-    fill(store, clustered=name == "cluster")
+    fill(store, clustered=name == "cluster", vectors=not name.endswith("by rewriting"))
     operate = OPERATIONS[name]
     before = rows(table(store))
     crashes = Crashes.of(store, lambda: operate(table(store)))
