@@ -224,6 +224,140 @@ def test_rules_are_checked_on_columns_that_keep_their_values(uri: str) -> None:
     assert table.scan(["value"], filter="id = 5000").to_arrow().column("value").to_pylist() == [5000]
 
 
+def test_changes_have_whole_rows_and_generated_columns_follow(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    twice = pa.field("twice", pa.int64(), metadata={"delta.generationExpression": "value * 2 + length(word)"})
+    columns = ("id", "value", "word", "text", "raw", "items", "inner")
+    schema = pa.schema([*(SCHEMA.field(name) for name in columns), twice])
+    deltic.create(uri, schema, properties={"delta.enableChangeDataFeed": "true"})
+    table = Table(uri)
+    table.add_constraint("small", "twice IS NULL OR twice < 100000")
+    deltic.write(uri, rows_of(random.Random(3)).select(columns), mode="append", row_group_rows=GROUP_ROWS)
+    before = sorted_rows(table).to_pylist()
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    commit = table.update({"value": "id + 1"}, "id % 50 = 7")
+    assert reasons(caplog) == []
+    expected = [dict(row) for row in before]
+    for row in expected:
+        if row["id"] % 50 == 7:
+            row["value"] = row["id"] + 1
+            row["twice"] = None if row["word"] is None else 2 * row["value"] + len(row["word"])
+    assert sorted_rows(table).to_pylist() == expected
+    changes = (
+        table.changes(commit.version, commit.version).to_arrow().sort_by("id").select([*schema.names, "_change_type"])
+    )
+    for kind, rows in (("update_preimage", before), ("update_postimage", expected)):
+        found = [row for row in changes.to_pylist() if row.pop("_change_type") == kind]
+        assert found == [row for row in rows if row["id"] % 50 == 7]
+    assert len(changes) == 2 * (FILE_ROWS // 50)
+    with pytest.raises(DelticError, match="small"):
+        table.update({"value": "60000"}, "word = 'two'")
+    (add,) = last_adds(uri)
+    stats, twices = json.loads(add["stats"]), [row["twice"] for row in expected]
+    known = [value for value in twices if value is not None]
+    assert (stats["minValues"]["twice"], stats["maxValues"]["twice"]) == (min(known), max(known))
+    assert stats["nullCount"]["twice"] == len(twices) - len(known)
+    assert table.check(files=True).ok
+
+
+def varint(number: int) -> bytes:
+    """A positive number as Thrift stores it."""
+    number, found = 2 * number, []
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def location(column: Any) -> bytes:
+    """The offset of the first page in the index of a chunk."""
+    return b"\x16" + varint(column.data_page_offset)
+
+
+MOST_PAGES = b"\x19\xfc\xff\xff\xff\xff\x07"
+
+
+@pytest.mark.parametrize(
+    ("claim", "lie"),
+    [
+        (location, lambda column: b"\x16" + varint(column.data_page_offset - 1)),
+        (lambda column: b"\x19\x1c" + location(column), lambda column: b"\x19\x2c" + location(column)),
+        # So many places of pages would take 48 GB.
+        (lambda column: b"\x19\x1c" + location(column) + b"\x15", lambda _: MOST_PAGES),
+    ],
+    ids=["place", "count", "memory"],
+)
+def test_indexes_of_pages_that_lie_are_not_copied(
+    uri: str, claim: Any, lie: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = made(uri, {})
+    path = Path(uri, _adds_of(uri, 1)["path"])
+    whole = path.read_bytes()
+    column = pq.ParquetFile(path).metadata.row_group(2).column(2)
+    before, after = claim(column), lie(column)
+    after += before[len(after) :]
+    at = whole.rindex(before)
+    assert len(before) == len(after)
+    assert at > len(whole) * 0.8
+    path.write_bytes(whole[:at] + after + whole[at + len(before) :])
+    expected = [7 if number < 100 else value for number, value in zip(*_values(table), strict=True)]
+    texts = sorted_rows(table).column("text")
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    table.update({"value": "7"}, "id < 100")
+    assert reasons(caplog) == ["its pages are not as they should be"]
+    assert _values(table)[1] == expected
+    assert sorted_rows(table).column("text").equals(texts)
+    assert len(last_adds(uri)) == 1
+
+
+def _values(table: Table) -> tuple[list[Any], list[Any]]:
+    rows = sorted_rows(table)
+    return rows.column("id").to_pylist(), rows.column("value").to_pylist()
+
+
+def test_files_of_other_writers_are_copied_as_they_are(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = rows_of(random.Random(5)).select(["id", "value", "text", "word", "real", "day", "flag"])
+    # Without an index of pages, and with the dictionary and pages of another library.
+    Path(uri).mkdir()
+    pq.write_table(rows, Path(uri, "a.parquet"), row_group_size=GROUP_ROWS)
+    deltic.convert(uri)
+    table = Table(uri)
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    table.update({"value": "id"}, "flag")
+    assert reasons(caplog) == []
+    expected = rows.to_pylist()
+    for row in expected:
+        row["value"] = row["id"] if row["flag"] else row["value"]
+    assert sorted_rows(table).to_pylist() == expected
+    (add,) = last_adds(uri)
+    assert duckdb.sql(f"SELECT * FROM read_parquet('{Path(uri, add['path'])}') ORDER BY id").fetchall() == [
+        tuple(row.values()) for row in expected
+    ]
+    for where in ("value = 60", "word = 'two'", "id > 2990", "flag", "day < '0300-01-01'", "real > 0.9"):
+        found = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(uri))
+        counted = pa.table(found.execute(f"SELECT count(*) AS n FROM t WHERE {where}").read_all())
+        assert counted.column("n").to_pylist() == [table.scan(filter=where.replace("'0300", "DATE '0300")).count()], (
+            where
+        )
+
+
+def test_few_requests_are_sent(tmp_path: Path) -> None:
+    counts = []
+    for properties in ({}, AS_A_WHOLE):
+        uri = str(tmp_path / str(len(properties)))
+        table = made(uri, properties)
+        table.snapshot()
+        before = table.request_counts()
+        table.update({"value": "0"}, "id = 5000")
+        after = table.request_counts()
+        counts.append({name: after[name] - before[name] for name in after})
+    copied, whole = counts
+    # The end of the file is read once more, and the columns to copy by row groups.
+    groups = -(-FILE_ROWS // GROUP_ROWS)
+    assert copied["puts"] == whole["puts"]
+    assert copied["gets"] <= whole["gets"] + groups
+    assert copied["bytes_read"] <= whole["bytes_read"] + 80_000
+
+
 def test_a_damaged_file_is_an_error_and_leaves_no_file(uri: str) -> None:
     table = made(uri, {})
     path = Path(uri, _adds_of(uri, 1)["path"])

@@ -13,12 +13,14 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
-use deltic_pages::limits;
+use bytes::Bytes;
+use deltic_pages::limits::{self, DataPage};
 use futures::{Stream, StreamExt};
 use log::debug;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
+use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
-use parquet::file::page_index::index_reader::{decode_column_index, decode_offset_index};
+use parquet::file::page_index::index_reader::decode_column_index;
 use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use tokio::sync::Semaphore;
 
@@ -50,6 +52,9 @@ const MEMORY: u64 = 512 * 1024 * 1024;
 
 /// Bytes for which one permit stands.
 const PERMIT: u64 = 1024 * 1024;
+
+/// The most bytes of the index of a column chunk, whose decoded form may be much larger.
+const MOST_BYTES_OF_INDEX: u64 = 4 * 1024 * 1024;
 
 /// The most row groups of a file.
 const MOST_GROUPS: usize = i16::MAX as usize;
@@ -358,12 +363,11 @@ fn chunk(leaf: usize, column: &ColumnChunkMetaData, rows: u64) -> Result<Chunk, 
     if is_flat && u64::try_from(column.num_values()).ok() != Some(rows) {
         return Err("a column chunk has another number of rows than its row group");
     }
-    Ok(Chunk {
-        leaf,
-        bytes: start.cast_unsigned()..end.cast_unsigned(),
-        offset_index: column.offset_index_range(),
-        column_index: column.column_index_range(),
-    })
+    let (offset_index, column_index) = (column.offset_index_range(), column.column_index_range());
+    if [&offset_index, &column_index].into_iter().flatten().any(|index| index.end - index.start > MOST_BYTES_OF_INDEX) {
+        return Err("an index of pages is large");
+    }
+    Ok(Chunk { leaf, bytes: start.cast_unsigned()..end.cast_unsigned(), offset_index, column_index })
 }
 
 impl Source {
@@ -377,51 +381,77 @@ impl Source {
             let bytes = fetched.next();
             let offsets = chunk.offset_index.as_ref().and_then(|_| fetched.next());
             let bounds = chunk.column_index.as_ref().and_then(|_| fetched.next());
-            parts.extend(bytes.map(|bytes| (chunk.leaf, chunk.bytes.clone(), bytes, offsets, bounds)));
+            parts.extend(bytes.map(|bytes| (chunk.leaf, chunk.bytes.start, bytes, offsets, bounds)));
         }
         let metadata = self.metadata.clone();
         let checked = blocking(&self.path, move || {
-            Ok(parts
-                .into_iter()
-                .map(|(leaf, range, bytes, offsets, bounds)| {
-                    let group = metadata.metadata().row_group(index);
-                    let column = group.column(leaf).clone();
-                    let is_whole =
-                        |claims: &limits::PageLimits| i64::try_from(claims.values) == Ok(column.num_values());
-                    limits::check(&bytes, &column).ok().filter(is_whole)?;
-                    let offset_index = match offsets {
-                        Some(encoded) => {
-                            let index = decode_offset_index(&encoded).ok()?;
-                            Some(index).filter(|index| is_inside(index, &range, group.num_rows())).map(Some)?
-                        }
-                        None => None,
-                    };
-                    let column_index = match bounds.filter(|_| offset_index.is_some()) {
-                        Some(encoded) => {
-                            let pages = offset_index.as_ref().map_or(0, |index| index.page_locations().len());
-                            let index = decode_column_index(&encoded, column.column_type()).ok()?;
-                            Some(index).filter(|index| index.num_pages() == pages as u64).map(Some)?
-                        }
-                        None => None,
-                    };
-                    let has_ordered_bounds = has_ordered_bounds(&metadata, leaf);
-                    Some(CopiedChunk { metadata: column, bytes, has_ordered_bounds, offset_index, column_index })
-                })
-                .collect::<Option<Vec<_>>>())
+            let checked = |(leaf, start, bytes, offsets, bounds)| {
+                copied(&metadata, (index, leaf), start, bytes, (offsets, bounds))
+            };
+            Ok(parts.into_iter().map(checked).collect::<Option<Vec<_>>>())
         });
         checked.await?.ok_or(NotCopied::Refused("its pages are not as they should be"))
     }
 }
 
-/// Whether the pages of a chunk are inside it, and begin at rows of its row group.
-fn is_inside(index: &OffsetIndexMetaData, chunk: &Range<u64>, rows: i64) -> bool {
-    let mut first = 0;
-    index.page_locations().iter().all(|page| {
-        let start = u64::try_from(page.offset);
-        let size = u64::try_from(page.compressed_page_size);
-        let is_next = page.first_row_index >= first && page.first_row_index <= rows;
-        first = page.first_row_index;
-        matches!((start, size), (Ok(start), Ok(size))
-            if is_next && start >= chunk.start && start.checked_add(size).is_some_and(|end| end <= chunk.end))
-    })
+/// A chunk that begins at `start`, if its pages are where the footer and the indexes say.
+fn copied(
+    file: &ArrowReaderMetadata,
+    (group, leaf): (usize, usize),
+    start: u64,
+    bytes: Bytes,
+    (offsets, bounds): (Option<Bytes>, Option<Bytes>),
+) -> Option<CopiedChunk> {
+    let group = file.metadata().row_group(group);
+    let metadata = group.column(leaf).clone();
+    let mut pages = Vec::new();
+    let claims = limits::check_pages(&bytes, &metadata, |page| pages.push(page)).ok()?;
+    let data = start.checked_add(pages.first()?.start)?;
+    if i64::try_from(claims.values) != Ok(metadata.num_values())
+        || i64::try_from(data) != Ok(metadata.data_page_offset())
+    {
+        return None;
+    }
+    let offset_index = match offsets {
+        Some(encoded) => Some(limits::offset_index(&encoded, pages.len())?),
+        None => None,
+    };
+    let is_flat = metadata.column_descr().max_rep_level() == 0;
+    if offset_index.as_ref().is_some_and(|index| !has_pages(index, &pages, start, (is_flat, group.num_rows()))) {
+        return None;
+    }
+    let column_index = match bounds.filter(|_| offset_index.is_some()) {
+        Some(encoded) => {
+            let index = decode_column_index(&encoded, metadata.column_type()).ok()?;
+            Some(index).filter(|index| index.num_pages() == pages.len() as u64).map(Some)?
+        }
+        None => None,
+    };
+    // Old versions of other libraries compared decimals as unsigned bytes. Readers know them by the name in the footer, which
+    // is not copied.
+    let writer = file.metadata().file_metadata().created_by();
+    let compares_decimals = writer.is_some_and(|writer| writer.starts_with("deltic version "))
+        || metadata.column_type() != PhysicalType::FIXED_LEN_BYTE_ARRAY;
+    let has_ordered_bounds = compares_decimals && has_ordered_bounds(file, leaf);
+    Some(CopiedChunk { metadata, bytes, has_ordered_bounds, offset_index, column_index })
+}
+
+/// Whether an index has these pages of a chunk that begins at `start`. `rows`: whether each row has one value, and the number
+/// of rows.
+fn has_pages(index: &OffsetIndexMetaData, pages: &[DataPage], start: u64, (is_flat, rows): (bool, i64)) -> bool {
+    let (mut values, mut last) = (0_u64, None);
+    index.page_locations().len() == pages.len()
+        && index.page_locations().iter().zip(pages).all(|(place, page)| {
+            let is_there = u64::try_from(place.offset).ok() == start.checked_add(page.start)
+                && u64::try_from(place.compressed_page_size) == Ok(page.bytes);
+            // The first row of a page with lists is not in its header.
+            let is_next = match last {
+                _ if is_flat => u64::try_from(place.first_row_index) == Ok(values),
+                None => place.first_row_index == 0,
+                Some(last) => place.first_row_index > last && place.first_row_index < rows,
+            };
+            last = Some(place.first_row_index);
+            values = values.saturating_add(page.values);
+            is_there && is_next
+        })
 }

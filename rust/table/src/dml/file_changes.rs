@@ -408,11 +408,18 @@ async fn copy(
             }
             let mut unclaimed = Unclaimed::new(storage.clone());
             unclaimed.hold(&copied.0)?;
-            let (mut files, mut syncing) = update.copy(storage, copying, left, clock).await?;
-            unclaimed.claim();
-            files.extend(copied.0);
-            syncing.extend(copied.1);
-            Ok((files, syncing))
+            match update.copy(storage, copying, left, clock).await {
+                Ok((mut files, mut syncing)) => {
+                    unclaimed.claim();
+                    files.extend(copied.0);
+                    syncing.extend(copied.1);
+                    Ok((files, syncing))
+                }
+                Err(error) => {
+                    unclaimed.delete().await;
+                    Err(error)
+                }
+            }
         }
         None => copying.copy(storage, tasks.into_iter().map(|task| task.task).collect(), clock).await,
     }

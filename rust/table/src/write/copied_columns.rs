@@ -131,7 +131,8 @@ impl ColumnCopies {
             let Some(value) = values.get(name) else {
                 return Err(NotCopied::Refused("a partition value is missing"));
             };
-            entries.push((name.clone(), value.clone()));
+            // The empty string is null.
+            entries.push((name.clone(), value.clone().filter(|value| !value.is_empty())));
         }
         let key = PartitionKey::new(entries);
         Ok((self.whole.name_file(number, &key), key))
