@@ -133,15 +133,21 @@ def _identity(identity: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+_FIELDS = "[deltic.field('id', 'long', nullable=False), deltic.field('name', 'string')]"
+"""How columns are written, for messages."""
+
+
 def columns_of(fields: Any, argument: str) -> Any:
     """Columns as a schema: one field, several, or anything with `__arrow_c_schema__`."""
+    given = fields
     if isinstance(fields, pa.Field):
         fields = [fields]
     if not isinstance(fields, pa.Schema) and not hasattr(fields, "__arrow_c_schema__"):
         fields = list(fields) if isinstance(fields, Iterable) and not isinstance(fields, str | bytes) else None
         if fields is None or not all(isinstance(one, pa.Field) for one in fields):
-            message = "pyarrow fields (see deltic.field) or a pyarrow schema"
-            raise InvalidInputError(f"{argument} must be {message}")
+            kind = "None" if given is None else type(given).__name__
+            message = f"{argument} must be pyarrow fields or a pyarrow schema, not {kind}: write {_FIELDS}"
+            raise InvalidInputError(message)
         fields = pa.schema(fields)
     if isinstance(fields, pa.Schema):
         refuse_names(fields)

@@ -21,7 +21,7 @@ from deltic.type_name import type_name
 __all__ = ["of_batches", "of_rows"]
 
 
-Rows = Callable[[Any], pa.RecordBatchReader | pa.Table]
+Rows = Callable[[Any], pa.Table]
 """Converts one item to Arrow."""
 
 
@@ -50,8 +50,7 @@ def _batches(item: Any, at: int, rows: Rows) -> tuple[pa.Schema, list[pa.RecordB
     if isinstance(item, pa.RecordBatch):
         return item.schema, [item]
     if hasattr(item, "__arrow_c_stream__") or hasattr(item, "__arrow_c_array__"):
-        made = rows(item)
-        table = made if isinstance(made, pa.Table) else made.read_all()
+        table = rows(item)
         return table.schema, table.to_batches()
     message = f"item {at} (the first is 0) of the data is {a(type(item).__name__)}"
     is_row = isinstance(item, Mapping)
@@ -63,8 +62,8 @@ def _columns(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name}: {type_name(field)}" for field in schema)
 
 
-def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | None]) -> pa.Table:
-    """Rows as a table; `known` returns the columns of an existing table."""
+def of_rows(data: Sequence[Mapping[str, Any]], table_schema: Callable[[], pa.Schema | None]) -> pa.Table:
+    """Rows as a table; `table_schema` returns the columns of an existing table."""
     names: dict[str, None] = {}
     for at, row in enumerate(data):
         if not isinstance(row, Mapping):
@@ -76,7 +75,7 @@ def of_rows(data: Sequence[Mapping[str, Any]], known: Callable[[], pa.Schema | N
                 message = f"row {at} (the first is 0) of the data has a key that is {a(type(name).__name__)}"
                 raise InvalidInputError(f"{message}; columns are named by strings")
             names[name] = None
-    schema = known()
+    schema = table_schema()
     columns = [_column(data, name, _type_of(name, schema)) for name in names]
     return pa.Table.from_arrays(columns, names=list(names))
 

@@ -14,17 +14,18 @@ from deltic.collections import of_batches, of_rows
 from deltic.display import a
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.other_libraries import package_of
+from deltic.read_once import mark_as_read, nonempty_again, refuse_if_read
 from deltic.scan import Plan, Rows
 
 __all__ = ["refuse_geometries", "refuse_names", "stream"]
 
 
 def stream(
-    data: Any, known: Callable[[], pa.Schema | None] = lambda: None
+    data: Any, table_schema: Callable[[], pa.Schema | None] = lambda: None
 ) -> _deltic.ArrowStream | pa.RecordBatchReader | pa.Table:
     """Any Arrow data in the form of the core. A named pandas index becomes columns, before the others.
 
-    `known` returns the columns of an existing table; rows that are passed as dicts get their types.
+    `table_schema` returns the columns of an existing table; rows that are passed as dicts get their types.
     """
     if isinstance(data, Rows):
         _refuse_no_columns(data.schema, None)
@@ -32,8 +33,9 @@ def stream(
         return data._read()
     if isinstance(data, _deltic.ArrowStream):
         return data
+    refuse_if_read(data)
     try:
-        rows = _rows(data, known)
+        rows = _rows(data, table_schema)
     except InvalidInputError:
         raise
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
@@ -44,7 +46,7 @@ def stream(
     return rows
 
 
-def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchReader | pa.Table:
+def _rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.RecordBatchReader | pa.Table:
     if isinstance(data, pa.RecordBatchReader | pa.Table):
         return data
     pandas = sys.modules.get("pandas")
@@ -53,6 +55,12 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
     if pandas is not None and isinstance(data, pandas.Series):
         raise InvalidInputError("cannot write a pandas Series: make it a frame, with series.to_frame('name')")
     polars = sys.modules.get("polars")
+    if polars is not None and isinstance(data, polars.Series):
+        message = "cannot write a polars Series, which is one column"
+        raise InvalidInputError(f"{message}: make it a frame, with series.to_frame('name')")
+    if isinstance(data, pa.Array | pa.ChunkedArray) and not pa.types.is_struct(data.type):
+        message = f"cannot write {a(type(data).__name__)}, which is one column"
+        raise InvalidInputError(f"{message}: make a table of it, with pa.table({{'name': array}})")
     if polars is not None and isinstance(data, polars.LazyFrame):
         data = data.collect(engine="streaming")
     if polars is not None and isinstance(data, polars.DataFrame):
@@ -67,7 +75,7 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
         # Their Arrow form has lost some column types: user-defined types, collations, intervals.
         raise InvalidInputError("this is a Spark DataFrame: write it with deltic.spark.write(df, uri)")
     if hasattr(data, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(data)
+        return nonempty_again(data, pa.RecordBatchReader.from_stream(data))
     if hasattr(data, "__arrow_c_array__"):
         batch = pa.record_batch(data)
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
@@ -77,10 +85,22 @@ def _rows(data: Any, known: Callable[[], pa.Schema | None]) -> pa.RecordBatchRea
     if dataset is not None and isinstance(data, dataset.Scanner):
         return data.to_reader()
     if isinstance(data, list | tuple) and data and isinstance(data[0], Mapping):
-        return of_rows(data, known)
+        return of_rows(data, table_schema)
     if isinstance(data, list | tuple | Iterator):
-        return of_batches(data, lambda item: _rows(item, known))
+        # The first batch is read here, and says which columns there are.
+        mark_as_read(data)
+        return of_batches(data, lambda item: _all_rows(item, table_schema))
     _refuse(data)
+
+
+def _all_rows(data: Any, table_schema: Callable[[], pa.Schema | None]) -> pa.Table:
+    """An item of a list, read completely."""
+    refuse_if_read(data)
+    found = _rows(data, table_schema)
+    if isinstance(found, pa.Table):
+        return found
+    mark_as_read(data)
+    return found.read_all()
 
 
 def _of_pandas(frame: Any) -> pa.Table:
@@ -100,7 +120,7 @@ def _of_pandas(frame: Any) -> pa.Table:
     kept = _index_names(frame, set(labels))
     rows = pa.Table.from_pandas(frame, preserve_index=bool(kept))
     if not kept:
-        # A pyarrow table without columns has no rows, even if the frame has some.
+        # A pyarrow table without columns has no rows, even if the frame has some: the message says how many.
         _refuse_no_columns(rows.schema, len(frame))
         return rows
     return rows.select([*kept, *labels])
@@ -133,13 +153,13 @@ def _index_names(frame: Any, columns: set[str]) -> list[str]:
 
 
 def _refuse_no_columns(schema: pa.Schema, rows: int | None) -> None:
-    """Rows without columns would be lost silently."""
-    if len(schema) == 0 and rows != 0:
-        count = "" if rows is None else f" and {rows} rows"
+    """Rows without columns would be lost silently, and no columns at all are hardly the rows that are meant."""
+    if len(schema) == 0:
+        count = f" and {rows} rows" if rows else ""
         raise InvalidInputError(f"the data has no columns{count}; nothing of it could be stored")
 
 
-_HOW = {
+_INSTEAD = {
     ("duckdb", "DuckDBPyConnection"): "pass the relation that connection.sql('...') returns",
     ("pyspark", "DataFrame"): "use deltic.spark.write, which leaves the rows on the executors",
     ("numpy", "ndarray"): "name its columns, such as with pa.table({'a': array[:, 0]})",
@@ -153,9 +173,9 @@ _HOW = {
 def _refuse(data: Any) -> NoReturn:
     message = f"cannot write {a(type(data).__name__)}"
     for kind in type(data).__mro__:
-        how = _HOW.get((package_of(kind), kind.__name__))
-        if how is not None:
-            raise InvalidInputError(f"{message}: {how}")
+        instead = _INSTEAD.get((package_of(kind), kind.__name__))
+        if instead is not None:
+            raise InvalidInputError(f"{message}: {instead}")
     if isinstance(data, str | os.PathLike):
         raise InvalidInputError(f"{message} as rows: the location goes before them, deltic.write(uri, data)")
     if isinstance(data, Plan):

@@ -89,7 +89,8 @@ class Detail:
             "version": self.version,
         }
 
-    def _lines(self) -> list[tuple[str, str]]:
+    def lines(self) -> list[tuple[str, str]]:
+        """Names and values for display."""
         rows = "unknown" if self.num_rows is None else f"{self.num_rows:,}"
         lines = [
             ("version", f"{self.version}, of {shown_time(self.last_modified)}"),
@@ -107,11 +108,11 @@ class Detail:
         return [(name, printable(value)) for name, value in lines if value]
 
     def __repr__(self) -> str:
-        lines = "".join(f"\n  {name}: {value}" for name, value in self._lines())
+        lines = "".join(f"\n  {name}: {value}" for name, value in self.lines())
         return f"Detail({printable(self.location)!r}){lines}"
 
     def _repr_html_(self) -> str:
-        return html_table(self.location, self._lines())
+        return html_table(self.location, self.lines())
 
 
 def _time(since: int | None) -> datetime | None:

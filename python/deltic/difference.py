@@ -184,8 +184,8 @@ class Diff:
         lines = [("column", str(change)) for change in self.columns[:_MOST_SHOWN]]
         if len(self.columns) > _MOST_SHOWN:
             lines.append(("column", f"… {len(self.columns) - _MOST_SHOWN:,} more"))
-        lines += [(f"property {key}", f"{was} → {now}") for key, (was, now) in self.properties.items()]
-        lines += [(key, f"{was} → {now}") for key, (was, now) in self.metadata.items()]
+        lines += [(f"property {key}", _change(was, now)) for key, (was, now) in self.properties.items()]
+        lines += [(key, _change(was, now)) for key, (was, now) in self.metadata.items()]
         lines += [("feature", f"added {name}") for name in self.features_added]
         lines += [("feature", f"dropped {name}") for name in self.features_dropped]
         if self.partitions.num_rows:
@@ -217,6 +217,11 @@ class Diff:
 
 
 _PROTOCOL = ("min_reader_version", "min_writer_version")
+
+
+def _change(was: object, now: object) -> str:
+    """What a setting was and is; None is one that is not set."""
+    return " → ".join("not set" if value is None else str(value) for value in (was, now))
 
 
 def _rows(count: int | None) -> str:

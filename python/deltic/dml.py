@@ -88,15 +88,15 @@ class Preview:
 
     `version`: the one that was read. `files_total`: its live files. Of these, `skipped_by_partition` and
     `skipped_by_statistics` cannot have a matching row, by the log and the condition on the table alone, and
-    `skipped_by_keys` cannot by the keys of a merge's source (all keys, or their bounds); each file counts for the first
-    of these that rules it out. `files_read` were read to find the rows (only the columns of the condition); of some of
-    them perhaps only the footer, since row groups that their statistics or bloom filters rule out are not read, nor
-    counted here. `files_removed` would be removed as a whole, without being read if the log proves that
-    every row matches; `files_marked` would get a deletion vector; `files_rewritten` would be rewritten. `rows`: how
-    many match; None if files that were not read do not say how many rows they have. `rows_inserted`: how many a merge
-    would insert. `rows_copied`: how many other rows would be copied. `bytes_read`: bytes of data files that were read,
-    and that copying would read. `bytes_written`: bytes that would be written, estimated from the sizes of the files and
-    the shares of their rows.
+    `skipped_by_keys` cannot by the keys of a merge's source (all keys, or their bounds); each file counts for the
+    first of these that rules it out. `files_read` were read to find the rows (only the columns of the condition).
+    They have `row_groups`. Of these, `row_groups_skipped_by_statistics` were not read because of the statistics in
+    the footers of the files, and `row_groups_skipped_by_bloom_filter` because of bloom filters. `files_removed` would
+    be removed as a whole, without being read if the log proves that every row matches; `files_marked` would get a
+    deletion vector; `files_rewritten` would be rewritten. `rows`: how many match; None if files that were not read do
+    not say how many rows they have. `rows_inserted`: how many a merge would insert. `rows_copied`: how many other
+    rows would be copied. `bytes_read`: bytes of data files that were read, and that copying would read.
+    `bytes_written`: bytes that would be written, estimated from the sizes of the files and the shares of their rows.
     """
 
     version: int
@@ -105,6 +105,9 @@ class Preview:
     skipped_by_statistics: int
     skipped_by_keys: int
     files_read: int
+    row_groups: int
+    row_groups_skipped_by_statistics: int
+    row_groups_skipped_by_bloom_filter: int
     files_removed: int
     files_marked: int
     files_rewritten: int

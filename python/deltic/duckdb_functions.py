@@ -36,13 +36,13 @@ def _array(*, of: Callable[[pa.DataType], bool] | None = None) -> Callable[[_Arg
 
     def element(argument: _Argument) -> pa.DataType:
         if not pa.types.is_list(argument.type) or not (of or _is_plain)(argument.type.value_type):
-            raise _RefusedError(f"it does not take {_named(argument.type)}")
+            raise _RefusedError(f"it does not take {_type_text(argument.type)}")
         return argument.type.value_type
 
     return element
 
 
-def _named(kind: pa.DataType) -> str:
+def _type_text(kind: pa.DataType) -> str:
     return "an array of such elements" if pa.types.is_list(kind) else f"the type {kind}"
 
 
@@ -56,7 +56,7 @@ def _is_ordered(kind: pa.DataType) -> bool:
     return _is_plain(kind) and not pa.types.is_floating(kind)
 
 
-def _whole(argument: _Argument) -> int:
+def _literal_integer(argument: _Argument) -> int:
     if isinstance(argument.value, bool) or not isinstance(argument.value, int):
         raise _RefusedError("a position and a length must be literals")
     return argument.value
@@ -91,7 +91,7 @@ def _join(array: _Argument, separator: _Argument) -> pa.DataType:
 
 
 def _slice(array: _Argument, start: _Argument, length: _Argument) -> pa.DataType:
-    if _whole(start) == 0 or _whole(length) < 0:
+    if _literal_integer(start) == 0 or _literal_integer(length) < 0:
         raise _RefusedError("positions are counted from 1, and a length is not negative")
     return _list(_array()(array))
 
@@ -188,12 +188,12 @@ def _translated(name: str, *literals: Any) -> str:
     """A call in DuckDB's dialect, with literal strings, whole numbers and booleans; other arguments are columns."""
     import sqlglot
 
-    def spelled(at: int, value: Any) -> Any:
+    def argument(at: int, value: Any) -> Any:
         if isinstance(value, (bool, int, str)):
             return sqlglot.exp.convert(value)
         return sqlglot.exp.column(f"a{at}")
 
-    arguments = ", ".join(spelled(at, value).sql(dialect="spark") for at, value in enumerate(literals))
+    arguments = ", ".join(argument(at, value).sql(dialect="spark") for at, value in enumerate(literals))
     call = sqlglot.parse_one(f"{name}({arguments})", read="spark").sql(dialect="duckdb")
     # DuckDB joins an array of NULLs alone to NULL, Spark to an empty string.
     return f"CASE WHEN a0 IS NOT NULL THEN coalesce({call}, '') END" if name == "array_join" else call

@@ -24,9 +24,9 @@ __all__ = ["SMALL_FILE", "Files", "Layout", "partition_labels"]
 SMALL_FILE = 16_000_000
 """The size in bytes below which a file is small, by default."""
 
-_BELOW = (10_000, 100_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000, 1_000_000_000)
+_SIZE_BOUNDS = (10_000, 100_000, 1_000_000, 4_000_000, 16_000_000, 64_000_000, 256_000_000, 1_000_000_000)
 _MOST_SHOWN = 20
-_OF_A_COLUMN = pa.schema(
+_COLUMNS_SCHEMA = pa.schema(
     [
         ("column", pa.string()),
         ("kind", pa.string()),
@@ -148,7 +148,7 @@ class Layout:
             small_file_bytes=pc.sum(small).as_py() or 0,
             files_with_vectors=files.vectors.num_rows,
             deleted_rows=files.deleted_rows,
-            columns=pa.Table.from_pylist(list(_columns(files, columns)), _OF_A_COLUMN),
+            columns=pa.Table.from_pylist(list(_columns(files, columns)), _COLUMNS_SCHEMA),
             partitions=partitions,
             partition_skew=None if partitions is None else _skew(partitions["bytes"]),
             optimize=optimize if isinstance(optimize, OptimizeResult) else None,
@@ -299,7 +299,7 @@ def _rows(files: Files) -> int | None:
 
 def _histogram(sizes: pa.ChunkedArray) -> pa.Table:
     rows = []
-    for low, high in zip((0, *_BELOW), (*_BELOW, None), strict=True):
+    for low, high in zip((0, *_SIZE_BOUNDS), (*_SIZE_BOUNDS, None), strict=True):
         within = pc.greater_equal(sizes, low)
         if high is not None:
             within = pc.and_(within, pc.less(sizes, high))

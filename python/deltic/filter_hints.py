@@ -7,6 +7,7 @@ from datetime import date, datetime
 from typing import Any
 
 from deltic.other_libraries import is_boolean, is_instance, package_of
+from deltic.type_ddl import quoted
 
 __all__ = ["filter_hint"]
 
@@ -47,7 +48,7 @@ def _sql_of_filter(term: object) -> str | None:
     column, op, value = term
     if not isinstance(column, str) or not isinstance(op, str):
         return None
-    name = column if column.isidentifier() and column.isascii() else "`" + column.replace("`", "``") + "`"
+    name = quoted(column)
     if op.lower() in ("in", "not in"):
         listed = isinstance(value, Iterable) and not isinstance(value, str | bytes)
         return f"{name} {op.upper()} ({', '.join(_literal(item) for item in value)})" if listed else None

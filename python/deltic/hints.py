@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-__all__ = ["OF_OPTIMIZE", "OPTIMIZED", "SCANS", "SNAPSHOTS", "TABLES", "TOP", "no_attribute", "with_attribute_hints"]
+__all__ = [
+    "MERGES",
+    "OF_OPTIMIZE",
+    "OPTIMIZED",
+    "SCANS",
+    "SNAPSHOTS",
+    "TABLES",
+    "TOP",
+    "no_attribute",
+    "with_attribute_hints",
+]
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -128,6 +138,18 @@ SNAPSHOTS = {
     "description": "use `Snapshot.metadata`, whose `description` may be missing",
 }
 """Of `Snapshot`."""
+
+MERGES = {
+    "whenMatchedUpdate": "use `Merge.when_matched_update`",
+    "whenMatchedUpdateAll": "use `Merge.when_matched_update_all`",
+    "whenMatchedDelete": "use `Merge.when_matched_delete`",
+    "whenNotMatchedInsert": "use `Merge.when_not_matched_insert`",
+    "whenNotMatchedInsertAll": "use `Merge.when_not_matched_insert_all`",
+    "whenNotMatchedBySourceUpdate": "use `Merge.when_not_matched_by_source_update`",
+    "whenNotMatchedBySourceDelete": "use `Merge.when_not_matched_by_source_delete`",
+    "withSchemaEvolution": "use `Merge.with_schema_evolution`",
+}
+"""Of `Merge`."""
 
 SCANS = {
     "collect": "use `Scan.to_arrow()`, `Scan.to_pandas()` or `Scan.to_polars()`",

@@ -17,6 +17,9 @@ _CHECKPOINTS = "checkpoints follow the property `delta.checkpointInterval` (`Tab
 _CODEC = "the codec is that of the property `delta.parquet.compression.codec` (`Table.set_properties`)"
 _CONVERTED = "nothing replaces it: a value that does not fit its column is always an error"
 
+_PARTITIONED = dict.fromkeys(
+    ("partition_columns", "partitionBy", "partitionby", "partitioned_by"), "use `partition_by`"
+)
 _OF_A_COMMIT = {
     "commit_properties": "give `user_metadata`, `commit_info`, `app_id` and `app_version`, and `max_attempts`",
     "custom_metadata": "use `commit_info` or `user_metadata`",
@@ -25,9 +28,30 @@ _OF_A_COMMIT = {
 _WRITE = {
     "configuration": "use `properties`",
     "predicate": "use `replace_where`",
+    "replaceWhere": "use `replace_where`",
+    "partition_filters": "use `replace_where`, as SQL",
+    "partitionOverwriteMode": "use `partition_overwrite`",
+    "mergeSchema": "use `schema_mode`: 'merge'",
+    "merge_schema": "use `schema_mode`: 'merge'",
+    "overwriteSchema": "use `schema_mode`: 'overwrite'",
+    "overwrite_schema": "use `schema_mode`: 'overwrite'",
+    "maxRecordsPerFile": "use `max_rows_per_file`",
+    "userMetadata": "use `user_metadata`",
     "writer_properties": "give `compression`, `compression_level`, `row_group_rows` and `column_options`",
+    **_PARTITIONED,
     **_OF_A_COMMIT,
 }
+_FILTERED = {"where": "use `filter`", "predicate": "use `filter`", "condition": "use `filter`"}
+_QUERY = {"partitions": "use `filter`, as SQL", "filters": "use `filter`, as SQL", **_FILTERED}
+_OF_A_PLAN = {
+    "limit": "a plan has all files; the rows can be limited: `Table.scan(columns, filter).limit(n)`",
+    **_QUERY,
+}
+_OF_A_VERSION = dict.fromkeys(
+    ("version", "timestamp", "versionAsOf", "timestampAsOf"),
+    "use this method of `Table.snapshot(version)` or `Table.snapshot(timestamp=...)`",
+)
+_WHERE = {"predicate": "use `where`", "condition": "use `where`", "filter": "use `where`"}
 _OF_A_CHANGE = {
     "commit_properties": "give `user_metadata`, `app_id` and `app_version`, and `max_attempts`; "
     "`Table.transaction` has `commit_info` too",
@@ -44,16 +68,27 @@ _MATCHED = {"predicate": "use `condition`"}
 KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "create": {
         "table_uri": "use `uri`",
+        "table": "use `uri`, which may be an open table",
         "configuration": "use `properties`",
         "raise_if_key_not_exists": "nothing replaces it: a property of Delta that does not exist is always an error",
         "commit_properties": "the commit of a new table cannot have more metadata",
         "post_commithook_properties": _CHECKPOINTS,
+        **_PARTITIONED,
     },
     "write": {
-        "table_or_uri": "use `uri_or_table`",
+        **dict.fromkeys(("table_or_uri", "table_uri", "uri", "table", "path"), "use `uri_or_table`"),
+        "df": "use `data`",
+        "engine": "there is one: Arrow data is written in Rust",
         **_WRITE,
     },
     "spark.write": _WRITE,
+    "spark.read": {
+        "versionAsOf": "use `version`",
+        "timestampAsOf": "use `timestamp`",
+        "limit": "call `limit(n)` on the DataFrame",
+        "filters": "use `filter`, as SQL",
+        **_FILTERED,
+    },
     "Table": {
         "table_uri": "use `uri`",
         "version": "a table has all versions: use `Table.snapshot(version)`",
@@ -61,21 +96,33 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
         "log_buffer_size": "nothing replaces it: `cache_bytes` limits memory",
         "skip_stats": "nothing replaces it: statistics are read when they are needed",
     },
+    "Table.scan": {"limit": "call `Scan.limit(n)` on the result", **_QUERY, **_OF_A_VERSION},
+    "Table.plan": {**_OF_A_PLAN, **_OF_A_VERSION},
+    "Snapshot.scan": {"limit": "call `Scan.limit(n)` on the result", **_QUERY},
+    "Snapshot.plan": _OF_A_PLAN,
+    "Transaction.scan": {"limit": "call `TransactionScan.limit(n)` on the result", **_QUERY},
+    "to_pandas": {"types_mapper": "use `Scan.to_arrow()` and its `to_pandas(types_mapper=...)`"},
     "Table.changes": {
         "starting_version": "use `start`",
         "starting_timestamp": "use `start`, which may be a time",
         "ending_version": "use `end`",
         "ending_timestamp": "use `end`, which may be a time",
-        "predicate": "use `filter`",
+        **_FILTERED,
     },
-    "Table.delete": {"predicate": "use `where`", "condition": "use `where`", **_OF_A_CHANGE},
+    "Table.delete": {**_WHERE, **_OF_A_CHANGE},
     "Table.update": {
         "updates": "use `set`",
         "new_values": "use `set`, with `deltic.lit(value)` for each value",
-        "predicate": "use `where`",
-        "condition": "use `where`",
+        "values": "use `set`, with `deltic.lit(value)` for each value",
+        **_WHERE,
         "error_on_type_mismatch": _CONVERTED,
         **_OF_A_CHANGE,
+    },
+    "Transaction.delete": _WHERE,
+    "Transaction.update": {
+        "updates": "use `set`",
+        "values": "use `set`, with `deltic.lit(value)` for each value",
+        **_WHERE,
     },
     "Table.merge": {
         "predicate": "use `on`",
@@ -96,8 +143,12 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
     "Merge.when_not_matched_by_source_delete": _MATCHED,
     "Table.optimize": {
         "partition_filters": "use `where`, as SQL",
-        "predicate": "use `where`",
+        **_WHERE,
         "columns": "use `zorder_by`",
+        "zorder": "use `zorder_by`",
+        "z_order": "use `zorder_by`",
+        "z_order_by": "use `zorder_by`",
+        "zorderBy": "use `zorder_by`",
         "target_size": "use `target_file_size`",
         "max_concurrent_tasks": "use `max_tasks`",
         "min_commit_interval": "nothing replaces it: a commit has about 64 GiB of files",
@@ -111,6 +162,12 @@ KEYWORDS: Mapping[str, Mapping[str, str]] = {
         "full": "use `mode`: 'full', the default, or 'lite'",
         "keep_versions": "deltic keeps the versions of a time, not chosen ones: `Table.clone` copies a version",
         **_OF_MAINTENANCE,
+    },
+    "Table.clone": {
+        "isShallow": "use `shallow`",
+        "is_shallow": "use `shallow`",
+        "replace": "use `mode`: 'replace'",
+        "commit_properties": "give `user_metadata`, `commit_info`, `app_id` and `app_version`, and `max_attempts`",
     },
     "Table.restore": {
         "target": "use `version` or `timestamp`",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -12,9 +12,12 @@ from deltic.arguments import byte_size, check_filter, check_names, check_str
 from deltic.data import stream
 from deltic.dml import Assigned, Preview, assignments
 from deltic.errors import InvalidInputError
+from deltic.hints import MERGES, no_attribute
 from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_source import DeferredSource, source_rows
+from deltic.read_once import mark_as_read
 from deltic.scan import Rows
+from deltic.type_ddl import quoted
 
 __all__ = ["Merge", "MergeStep", "Steps", "metrics_of", "operation_parameters"]
 
@@ -59,19 +62,19 @@ class Merge(Generic[T]):
         source: Any,
         on: str,
         aliases: tuple[str, str],
-        known: Callable[[], pa.Schema | None],
+        table_schema: Callable[[], pa.Schema | None],
         steps: Steps[T],
         memory_limit: int | str | None = None,
     ) -> None:
         """Keep what is needed; use `Table.merge`."""
         self._source = source
-        self._known = known
+        self._table_schema = table_schema
         self._execute, self._preview = steps
         self._rows: pa.Table | None = None
         self._memory_limit = None if memory_limit is None else byte_size(memory_limit, "memory_limit")
         self._is_source_spent = False
-        self._on = check_str(on, "on")
         self._aliases = (check_str(aliases[0], "source_alias"), check_str(aliases[1], "target_alias"))
+        self._on = _condition(on, self._aliases)
         self._clauses: list[dict[str, Any]] = []
         self._values: list[pa.Array] = []
         self._evolves = False
@@ -135,12 +138,13 @@ class Merge(Generic[T]):
 
     @with_keyword_hints("Merge.when_not_matched_by_source_update")
     def when_not_matched_by_source_update(self, set: Mapping[str, Assigned], condition: str | None = None) -> Merge[T]:
-        """Update rows of the table that no row of the source matches. All files may have to be read for it.
+        """Update rows of the table that no row of the source matches.
 
         Arguments:
             set: Columns and their new values: SQL over the table's columns, or `deltic.lit(value)`.
-            condition: SQL over the table's columns, such as `"target.day < '2026-01-01'"`; None for all such rows. With
-                one that partition values or statistics can decide, fewer files are read.
+            condition: SQL over the table's columns, such as `"target.day < '2026-01-01'"`; None for all such rows. If
+                all such clauses have conditions, only files are read that can have keys of the source or rows that
+                satisfy one of them; otherwise all files are.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -155,7 +159,7 @@ class Merge(Generic[T]):
 
     @with_keyword_hints("Merge.when_not_matched_by_source_delete")
     def when_not_matched_by_source_delete(self, condition: str | None = None) -> Merge[T]:
-        """Delete rows of the table that no row of the source matches. All files may have to be read for it.
+        """Delete rows of the table that no row of the source matches.
 
         Arguments:
             condition: SQL over the table's columns, as for `when_not_matched_by_source_update`.
@@ -173,8 +177,12 @@ class Merge(Generic[T]):
     def with_schema_evolution(self) -> Merge[T]:
         """Add the columns that only the source has to the table; where `delta.enableTypeWidening` is true, widen types.
 
-        Those are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those that are
-        set to the column of the source of the same name, `{"note": "source.note"}` (PROTOCOL.md: "Type Widening").
+        Structs get new fields too, also in arrays and maps. A struct of the source may lack fields: they keep their
+        values with `when_matched_update_all`; elsewhere they are NULL.
+
+        The columns are all of them for `when_matched_update_all` and `when_not_matched_insert_all`; otherwise those,
+        and those fields of structs, that are set to the column or field of the source of the same name,
+        `{"note": "source.note"}` (PROTOCOL.md: "Type Widening").
         """
         self._evolves = True
         return self
@@ -198,6 +206,11 @@ class Merge(Generic[T]):
             self._source.release()
         self._executed, self._rows, self._source = True, None, None
         return done
+
+    if not TYPE_CHECKING:  # type checkers would accept every name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            no_attribute("Merge", MERGES, name, self)
 
     def __repr__(self) -> str:
         kinds = [f"{clause['when']} {_action(clause)}" for clause in self._clauses]
@@ -245,9 +258,26 @@ class Merge(Generic[T]):
             if self._is_source_spent:
                 raise InvalidInputError("the source was read in part when the merge failed; make another merge")
             self._is_source_spent = not _can_be_read_again(self._source)
-            self._rows = source_rows(stream(self._source, self._known), self._memory_limit)
+            rows = stream(self._source, self._table_schema)
+            try:
+                self._rows = source_rows(rows, self._memory_limit)
+            finally:
+                mark_as_read(self._source, None if self._rows is None else self._rows.num_rows)
             self._source = None
         return self._rows
+
+
+def _condition(on: object, aliases: tuple[str, str]) -> str:
+    """The condition of a merge. The error for columns, as pandas takes them, has the condition for them."""
+    columns = list(on) if isinstance(on, list | tuple) and on else []
+    if not columns or not all(isinstance(name, str) for name in columns):
+        columns = ["id"]
+    if isinstance(on, str):
+        return check_str(on, "on")
+    source, target = aliases
+    condition = " AND ".join(f"{source}.{quoted(name)} = {target}.{quoted(name)}" for name in columns)
+    kind = "None" if on is None else type(on).__name__
+    raise InvalidInputError(f'on must be a string of SQL, such as "{condition}", not {kind}')
 
 
 def _can_be_read_again(source: Any) -> bool:

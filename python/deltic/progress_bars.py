@@ -68,16 +68,16 @@ class Progress:
 Callback: TypeAlias = Callable[[Progress], object]
 
 
-_listening: list[_Listening] = []
+_listeners: list[_Listener] = []
 _lock = threading.RLock()
-"""Locked while `_listening` changes, until the core has the change."""
+"""Locked while `_listeners` changes, until the core has the change."""
 
 _calling = threading.local()
 """`process`: the one in which this thread is calling a listener, which does not apply to a forked child."""
 
 
 @dataclass(eq=False)
-class _Listening:
+class _Listener:
     """A listener, or False. The newest is called."""
 
     call: Callback | Literal[False]
@@ -85,7 +85,7 @@ class _Listening:
     is_block: bool = False
 
     @property
-    def is_for_good(self) -> bool:
+    def is_permanent(self) -> bool:
         """Whether it is not ended by a `with` statement."""
         return not self.is_block and self.holder() is None
 
@@ -94,38 +94,38 @@ class _Block:
     """Ends a listener at the end of a `with` block. Without a `with` block the listener is kept."""
 
     def __init__(self, call: Callback | Literal[False]) -> None:
-        self._listening = _Listening(call, weakref.ref(self))
+        self._listener = _Listener(call, weakref.ref(self))
         with _lock:
             # Among listeners that no `with` ends, the last one may become the newest again.
-            for old in [listening for listening in _listening if listening.is_for_good][:-1]:
-                _listening.remove(old)
-            _listening.append(self._listening)
-            _tell_newest()
+            for old in [listener for listener in _listeners if listener.is_permanent][:-1]:
+                _listeners.remove(old)
+            _listeners.append(self._listener)
+            _register_newest()
 
     def __enter__(self) -> None:
-        self._listening.is_block = True
+        self._listener.is_block = True
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         with _lock:
-            if self._listening in _listening:
-                _listening.remove(self._listening)
-            _tell_newest()
-        if isinstance(self._listening.call, _Bars):
-            self._listening.call.close()
+            if self._listener in _listeners:
+                _listeners.remove(self._listener)
+            _register_newest()
+        if isinstance(self._listener.call, _Bars):
+            self._listener.call.close()
 
 
 def _newest() -> Callback | None:
     # A copy: another thread may change the list.
-    newest = _listening[-1:]
+    newest = _listeners[-1:]
     call: Callback | Literal[False] = newest[0].call if newest else False
     return None if call is False else call
 
 
-def _tell_newest() -> None:
+def _register_newest() -> None:
     call = _newest()
-    _deltic.listen_to_progress(None if call is None else _told(call))
+    _deltic.listen_to_progress(None if call is None else _for_core(call))
 
 
 def progress(to: bool | Callback = True) -> _Block:
@@ -174,7 +174,9 @@ def progress(to: bool | Callback = True) -> _Block:
     return _Block(_Bars() if shows else False)
 
 
-def _told(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:
+def _for_core(call: Callback) -> Callable[[int, str, str, int, int | None, bool], object]:
+    """A listener in the form of the core, which passes the members of a `Progress`."""
+
     def tell(id: int, operation: str, unit: str, done: int, total: int | None, ended: bool) -> None:
         _call(call, Progress(operation, unit, done, total, ended, id))
 

@@ -67,27 +67,28 @@ class HeldRows:
         versions = f"{counted(len(self.versions), 'version')}, {_ranges(self.versions)}"
         lines = [
             ("still held by", versions if self.versions else "no version that can be read"),
-            ("in", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
+            ("data files", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
         ]
         if self.change_files:
-            lines.append(("and in", f"{counted(self.change_files, 'change file')}, {size(self.change_bytes)}"))
+            lines.append(("change files", f"{counted(self.change_files, 'file')}, {size(self.change_bytes)}"))
         if self.files_unreadable:
             lines.append(
                 (
-                    "of which",
+                    "unreadable",
                     f"{counted(self.files_unreadable, 'file')} cannot be read by the condition, and may hold them",
                 )
             )
-        lines.append(("vacuum takes", f"{counted(self.vacuum_files, 'file')}, {size(self.vacuum_bytes)} now"))
+        lines.append(("vacuum now", f"deletes {counted(self.vacuum_files, 'file')}, {size(self.vacuum_bytes)}"))
         if self.vacuum_from is not None:
             lines.append(
                 (
-                    "and all",
-                    f"from {shown_time(self.vacuum_from)} on, or at once with a retention of 0 and force",
+                    "vacuum later",
+                    f"deletes all from {shown_time(self.vacuum_from)} on, or at once with a retention of 0 and force",
                 )
             )
         if self.files_elsewhere:
-            lines.append(("but not", f"{counted(self.files_elsewhere, 'file')} that are not below the table"))
+            files = counted(self.files_elsewhere, "file")
+            lines.append(("elsewhere", f"{files} that are not below the table, which its vacuum keeps"))
         return [*lines, _NOT_NAMED]
 
     def __repr__(self) -> str:
@@ -97,7 +98,7 @@ class HeldRows:
         return html_table("Rows that are still held", self.lines())
 
 
-_NOT_NAMED = ("perhaps in", "files that the log no longer names, which a full vacuum takes")
+_NOT_NAMED = ("perhaps also", "in files that the log no longer names, which a full vacuum deletes")
 
 
 def _ranges(versions: list[int]) -> str:

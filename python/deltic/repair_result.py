@@ -18,9 +18,9 @@ __all__ = ["RepairResult", "RepairStep"]
 class RepairStep:
     """One fault, and its repair.
 
-    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"` or `"deletion_vector"`. `message`: the
-    fault and the repair. `paths`: the files, relative to the table or absolute. `mends`: whether it is repaired, or in
-    a dry run would be; False if a person has to decide.
+    `kind`: `"checkpoint"`, `"last_checkpoint"`, `"checksum"`, `"data_file"`, `"deletion_vector"`, or `"log"` for
+    commits that are missing or torn. `message`: the fault and the repair. `paths`: the files, relative to the table or
+    absolute. `mends`: whether it is repaired, or in a dry run would be; False if a person has to decide.
     """
 
     kind: str
@@ -37,21 +37,24 @@ class RepairStep:
 class RepairResult:
     """What a repair did, or with `dry_run=True` would do.
 
-    `version`: the newest version, which was checked. `committed`: the version that removed missing files, None if there
-    were none. `steps`: the faults, in the order of their repair; empty if there are none.
+    `version`: the newest version, which was checked; with `recover_to` the last readable one. `committed`: the version
+    that removed missing files, None if there were none. `steps`: the faults, in the order of their repair; empty if
+    there are none. `moved_to`: the folder, relative to the table, to which files of the log were moved, None if none
+    were.
     """
 
     dry_run: bool
     version: int
     committed: int | None
     steps: tuple[RepairStep, ...]
+    moved_to: str | None
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> RepairResult:
         """Parse a result of the core."""
         parsed = json.loads(text)
         steps = tuple(RepairStep(**step) for step in parsed["steps"])
-        return cls(dry_run, parsed["version"], parsed["committed"], steps)
+        return cls(dry_run, parsed["version"], parsed["committed"], steps, parsed["moved_to"])
 
     @property
     def ok(self) -> bool:
@@ -73,6 +76,8 @@ class RepairResult:
                 lines.append(("", f"… {len(step.paths) - _MOST_PATHS:,} more"))
         if self.committed is not None:
             lines.append(("committed", f"version {self.committed}"))
+        if self.moved_to is not None:
+            lines.append(("moved to", self.moved_to))
         if not self.steps:
             lines.append(("found", "nothing that is wrong"))
         return [(name, printable(value)) for name, value in lines]

@@ -19,6 +19,8 @@ from deltic.arguments import check_bool, check_int
 from deltic.display import counted, html_table, size, some
 from deltic.explanation import Explanation
 from deltic.hints import SCANS, no_attribute
+from deltic.keyword_hints import with_keyword_hints
+from deltic.own_methods import with_own_methods
 from deltic.telemetry import operation
 from deltic.type_name import type_name
 
@@ -42,7 +44,7 @@ def reader(stream: _deltic.ArrowStream) -> pa.RecordBatchReader:
 
 
 class _Planner(Protocol):
-    """A `Snapshot`, which stands above."""
+    """The members of `Snapshot` that are used here; `Snapshot` itself imports this module."""
 
     @property
     def version(self) -> int: ...
@@ -75,7 +77,7 @@ class Query:
 
 
 class _Feed(Protocol):
-    """A `Table`, which stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     def changes(self, start: int, end: int, columns: list[str] | None, filter: str | None) -> Changes: ...
 
@@ -318,6 +320,7 @@ class Rows:
         with operation("scan", self._location()) as span:
             return span.record(self.to_reader().read_all())
 
+    @with_keyword_hints("to_pandas")
     def to_pandas(self) -> pandas.DataFrame:
         """Read all rows into a pandas DataFrame (needs pandas), as pyarrow converts them.
 
@@ -341,6 +344,14 @@ class Rows:
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Export the rows as a lazy stream through the Arrow PyCapsule interface."""
         return self._read().__arrow_c_stream__(requested_schema)
+
+    if not TYPE_CHECKING:  # type checkers would accept a loop over rows, and an index
+
+        def __getitem__(self, _at: object) -> NoReturn:
+            """Refuse `for batch in rows` and `rows["month"]`; with `__iter__` libraries would take it for a list."""
+            name = type(self).__name__
+            message = "is not read yet: loop over `to_reader()`, which yields batches, or read all with `to_arrow()`"
+            raise TypeError(f"{name} {message}")
 
     def _read(self, batch_size: int | None = None) -> _deltic.ArrowStream:
         return self._core.read(batch_size)
@@ -372,6 +383,15 @@ class TableRows(Rows):
         with operation("count", self._location()):
             rows = self._core.count()
         return rows if self._limit is None else min(rows, self._limit)
+
+    if not TYPE_CHECKING:  # type checkers would accept `len`
+
+        def __len__(self) -> NoReturn:
+            name = type(self).__name__
+            raise TypeError(f"{name} has no len(), since its rows are not read yet: use `{name}.count()`")
+
+        def __bool__(self) -> bool:
+            return True
 
     def limit(self, n: int) -> Self:
         """Return the same scan with at most `n` rows, any of them. It reads no more files than needed.
@@ -412,6 +432,7 @@ class TableRows(Rows):
         raise NotImplementedError
 
 
+@with_own_methods
 class Scan(TableRows):
     """The rows of a plan, in no particular order. A scan is pickled as its table, version, columns, filter and limit.
 
@@ -464,6 +485,7 @@ def _scan(query: Query, limit: int | None) -> Scan:
     return scan if limit is None else scan.limit(limit)
 
 
+@with_own_methods
 class Changes(Rows):
     """The rows that commits inserted, updated and deleted, in the order of the versions, made by `Table.changes`.
 

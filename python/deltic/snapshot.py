@@ -14,6 +14,7 @@ from deltic.arguments import check_filter, check_names, check_str
 from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.hints import SNAPSHOTS, no_attribute
+from deltic.keyword_hints import with_keyword_hints
 from deltic.scan import Plan, Query, Scan, columns_of, reader
 from deltic.telemetry import operation
 
@@ -21,7 +22,7 @@ __all__ = ["Snapshot"]
 
 
 class _Opener(Protocol):
-    """A `Table`, which stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     def snapshot(self, version: int) -> Snapshot: ...
 
@@ -143,6 +144,7 @@ class Snapshot:
         """
         return reader(self._core.files(check_filter(filter)))
 
+    @with_keyword_hints("Snapshot.plan")
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files a query must read.
 
@@ -168,6 +170,7 @@ class Snapshot:
         """
         return Plan(*self._plan(columns, filter))
 
+    @with_keyword_hints("Snapshot.scan")
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """Plan a query and return its rows, which are not read yet; the filter is exact.
 

@@ -37,6 +37,7 @@ from deltic.dml import RowChanges
 from deltic.errors import InvalidInputError
 from deltic.hints import TABLES, no_attribute
 from deltic.keyword_hints import with_keyword_hints
+from deltic.own_methods import with_own_methods
 from deltic.scan import ChangeQuery, Changes, Plan, Scan
 from deltic.snapshot import Snapshot
 from deltic.table_copies import CopyMethods
@@ -48,6 +49,7 @@ from deltic.transaction import Commit, Transaction
 __all__ = ["Snapshot", "Table"]
 
 
+@with_own_methods
 class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMethods, CopyMethods):
     """A Delta table's location and the configuration of its store. Only methods do I/O, not the constructor.
 
@@ -142,6 +144,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         """
         return self.snapshot().detail()
 
+    @with_keyword_hints("Table.scan")
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Scan:
         """Plan a query over the latest version and return its rows, which are not read yet; the filter is exact.
 
@@ -161,6 +164,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         """
         return self.snapshot().scan(columns, filter)
 
+    @with_keyword_hints("Table.plan")
     def plan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> Plan:
         """Find which files of the latest version a query must read.
 

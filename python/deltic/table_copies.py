@@ -57,6 +57,8 @@ class CopyMethods:
     ) -> RestoreResult:
         """Restore the table to an older version, as one commit after the newest. The history is kept.
 
+        To restore the newest version is a commit that changes nothing.
+
         Files that were removed since are added again, and those that were added since are removed, each with its
         deletion vector (PROTOCOL.md: "Add File and Remove File"). Schema, properties, partitioning and clustering
         columns are those of that version. Column ids, numbers of identity columns and row ids that were assigned since
@@ -79,7 +81,7 @@ class CopyMethods:
             app_version: The version of that transaction.
             max_attempts: The most attempts if other writers commit first.
 
-        Raises `InvalidInputError` for the newest version, if files are missing (a vacuum deletes removed files), if the
+        Raises `InvalidInputError` if files are missing (a vacuum deletes removed files), if the
         table is append-only, and if row tracking was dropped since; `VersionNotFoundError` if the log does not have the
         version; a `CommitConflictError` if another writer changed files, schema or properties meanwhile;
         `UnsupportedFeatureError` if deltic could not write the restored table. A vacuum that runs at the same time may
@@ -115,6 +117,7 @@ class CopyMethods:
             done = _deltic.restore(self._core, number, at, json.dumps(options), attempts)
             return span.record(RestoreResult.parse(done, only_plans, ignores_missing))
 
+    @with_keyword_hints("Table.clone")
     def clone(
         self,
         target: str | os.PathLike[str] | CopyMethods,
@@ -125,6 +128,7 @@ class CopyMethods:
         mode: CloneMode = "error",
         properties: Mapping[str, str] | None = None,
         storage_options: Mapping[str, str] | None = None,
+        dry_run: bool = False,
         user_metadata: Mapping[str, Any] | str | None = None,
         commit_info: Mapping[str, Any] | None = None,
         app_id: str | None = None,
@@ -157,6 +161,9 @@ class CopyMethods:
                 are removed by both.
             properties: Table properties of the clone; they are added to those of this table, or override them.
             storage_options: The settings of the target's store, those of this table by default.
+            dry_run: True writes nothing, and returns the commit that would be made: its version, its files, and in
+                `metrics` how many files would be copied and their bytes. `Commit.attempts` is 0. If nothing differs,
+                there are no metrics.
             user_metadata: As for `transaction`, like the arguments below.
             commit_info: Further members of the commit info.
             app_id: The id of an application's transaction.
@@ -181,6 +188,9 @@ class CopyMethods:
         0
         >>> deltic.Table(folder + "/test").delete("id = 1").metrics["numDeletedRows"]
         1
+        >>> planned = table.clone(folder + "/backup", shallow=False, dry_run=True)
+        >>> planned.attempts, planned.metrics["numCopiedFiles"]
+        (0, 1)
         >>> copy = table.clone(folder + "/backup", shallow=False)
         >>> copy.metrics["numCopiedFiles"]
         1
@@ -198,9 +208,10 @@ class CopyMethods:
         }
         both = (self._core, self._target(target, storage_options))
         number, attempts = check_int(version, "version"), check_int(max_attempts, "max_attempts", 1)
+        only_plans, time_ms = check_bool(dry_run, "dry_run"), epoch_ms(timestamp)
         with operation("clone", both[1].uri) as span:
             return span.record(
-                Commit.parse(_deltic.clone(both, number, epoch_ms(timestamp), json.dumps(options), attempts))
+                Commit.parse(_deltic.clone(both, number, time_ms, json.dumps(options), only_plans, attempts))
             )
 
     def _target(

@@ -206,7 +206,9 @@ class MaintenanceMethods:
             purged = _deltic.purge(self._core, json.dumps(options), only_plans, attempts)
             return span.record(PurgeResult.parse(purged, only_plans))
 
-    def repair(self, dry_run: bool = True, *, max_attempts: int | None = None) -> RepairResult:
+    def repair(
+        self, dry_run: bool = True, *, recover_to: int | None = None, max_attempts: int | None = None
+    ) -> RepairResult:
         """Repair what `check(files=True)` finds in the newest version, or return what would be done.
 
         Nothing is written unless `dry_run` is False. Each step has a message with the fault and the repair:
@@ -230,9 +232,23 @@ class MaintenanceMethods:
         file counts as missing only if the store answers so: after any other answer, such as a denied request, the
         repair raises `StorageError` and removes nothing.
 
+        If the newest version cannot be read, because a commit of the log is missing or torn, `CorruptTableError` names
+        the last version that can be read. With `recover_to` this version becomes the newest one, and **the later
+        versions are lost**; nothing else is repaired by such a call. Files of the log that belong to later versions are
+        moved to `RepairResult.moved_to`, a new folder below `_delta_log/_unreadable`. Their data files stay, but no
+        version names them, so that a vacuum deletes them. Stop all writers first: the commit of a writer that has read
+        a lost version would again follow a gap. If the newest version can be read, for example from a checkpoint after
+        the missing commit, nothing is done.
+
         Arguments:
             dry_run: False makes the repairs. After a failure the next call goes on from there.
+            recover_to: The last version that can be read; any other is refused.
             max_attempts: As for `Table.transaction`.
+
+        With `recover_to`, raises `InvalidInputError` for another version than the last readable one;
+        `UnsupportedFeatureError` for a table that deltic cannot write, or whose versions a catalog or DynamoDB decides;
+        `CorruptTableError` if no version can be read, or lines of a commit are JSON objects that deltic does not
+        understand: another client may; `CommitConflictError` if the log changes meanwhile.
 
         >>> import pathlib, tempfile
         >>> import deltic, pyarrow as pa
@@ -245,10 +261,17 @@ class MaintenanceMethods:
         ['data_file']
         >>> table.repair(dry_run=False).committed, table.scan().count()
         (2, 1)
+        >>> _ = pathlib.Path(uri, "_delta_log", f"{2:020}.json").write_text('{"commitInfo":{"oper')
+        >>> table.repair(recover_to=1).steps[0].paths[-1]
+        '_delta_log/00000000000000000002.json'
+        >>> table.repair(dry_run=False, recover_to=1).version, table.snapshot().version
+        (1, 1)
         """
         only_plans, attempts = check_bool(dry_run, "dry_run"), check_int(max_attempts, "max_attempts", 1)
+        version = check_int(recover_to, "recover_to")
         with operation("repair", self._core.uri) as span:
-            return span.record(RepairResult.parse(_deltic.repair(self._core, only_plans, attempts), only_plans))
+            repaired = _deltic.repair(self._core, only_plans, version, attempts)
+            return span.record(RepairResult.parse(repaired, only_plans))
 
     @with_keyword_hints("Table.vacuum")
     def vacuum(
@@ -322,22 +345,30 @@ class MaintenanceMethods:
     def drop_feature(self, name: str, truncate_history: bool = False) -> Commit:
         """Drop a feature from the table's protocol, so that clients that do not support it can use the table again.
 
-        The properties that enable it are removed with it, and row ids with `rowTracking`. All else of the newest
-        version that depends on the feature must be removed before. Most features concern writers only and are dropped
-        by one commit. If readers need it (`columnMapping`, `deletionVectors`, `typeWidening`, `v2Checkpoint`,
-        `vacuumProtocolCheck`), older versions may still have traces: the feature is disabled, three empty commits with
-        a checkpoint each follow, and the last commit drops it and adds `checkpointProtection`, by which those
-        checkpoints are kept. When `deletionVectors` is dropped, files with deletion vectors are rewritten without them,
-        as by `purge`, once the feature is disabled. If a step fails or is stopped, the table is still usable; call this
-        again to go on. Returns the last commit.
+        The properties that enable it are removed with it, and row ids with `rowTracking`. When `deletionVectors` or
+        `typeWidening` is dropped, files with deletion vectors or of narrower types are rewritten, as by `purge`, once
+        the feature is disabled; all footers are read if a type was widened. All else of the newest version that depends
+        on the feature must be removed before.
+
+        Most features concern writers only and are dropped by one commit. If readers need it (`columnMapping`,
+        `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`), older versions may still have traces,
+        and there are two ways. By default three empty commits with a checkpoint each follow, and the last commit drops
+        it and adds `checkpointProtection`, by which those checkpoints are kept. With `truncate_history` the log of the
+        versions with traces is deleted, so that they cannot be read any more; nothing is protected. That takes two
+        calls: the first one removes the traces from the newest version and raises, and the error says when the second
+        one can delete the older versions. That is `delta.dropFeatureTruncateHistory.retentionDuration` (24 hours)
+        after the last of them was replaced.
+
+        If a step fails or is stopped, the table is still usable; call this again to go on. Returns the last commit.
 
         Arguments:
             name: The feature, such as `"deletionVectors"` (PROTOCOL.md: "Table Features").
-            truncate_history: True, which in delta-spark drops the versions with traces instead of protecting
-                checkpoints, is refused: deltic keeps the history.
+            truncate_history: True deletes the log of the versions with traces. It is needed to drop
+                `checkpointProtection`, and refused for features that only writers need.
 
-        Raises `InvalidInputError` if the table does not have the feature, another needs it, it cannot be dropped, or
-        the newest version still depends on it; the message says what to do.
+        Raises `InvalidInputError` if the table does not have the feature, another needs it, it cannot be dropped, the
+        newest version still depends on it, or versions with traces are too new to be deleted; the message says what to
+        do.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa

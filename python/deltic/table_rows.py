@@ -138,9 +138,10 @@ class RowMethods:
             app_version: The number of the application's transaction.
             max_attempts: How often to try if other writers commit first.
 
-        Values are converted as in Spark (ANSI): numbers to numbers, dates and timestamps to each other, anything to a
-        string. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as a
-        division by zero, is an error with the file and the row. Generated columns are computed again.
+        What SQL computes is stored as `CAST` in ANSI mode converts it, as by delta-spark: decimals are rounded,
+        fractions are cut off in columns of whole numbers, strings are parsed. `deltic.lit(value)` must fit without
+        losing digits. A value that does not fit, a NULL that is not allowed, and an expression without a value, such as
+        a division by zero, is an error with the file and the row. Generated columns are computed again.
 
         Files are found as by `delete`. If `delta.enableDeletionVectors` is true, the rows are marked and written to new
         files; otherwise their files are rewritten, in the order of their rows. If the table tracks rows, they keep
@@ -254,10 +255,10 @@ class RowMethods:
         def preview(step: MergeStep) -> Preview:
             return _preview(self._core, lambda core: core.merge_preview(*step))
 
-        def known() -> pa.Schema:
+        def table_schema() -> pa.Schema:
             return self.snapshot().schema
 
-        return Merge(source, on, (source_alias, target_alias), known, (execute, preview), memory_limit)
+        return Merge(source, on, (source_alias, target_alias), table_schema, (execute, preview), memory_limit)
 
 
 def _preview(table: _deltic.Table, step: Callable[[_deltic.Transaction], str]) -> Preview:

@@ -23,7 +23,10 @@ from deltic.detail import Detail
 from deltic.display import html_table
 from deltic.dml import Assigned, Preview, RowChanges, assignments
 from deltic.errors import InvalidInputError
+from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge, MergeStep, metrics_of
+from deltic.own_methods import with_own_methods
+from deltic.read_once import mark_as_read
 from deltic.scan import TableRows
 from deltic.snapshot import Snapshot
 from deltic.telemetry import operation
@@ -85,6 +88,7 @@ class Commit:
         )
 
 
+@with_own_methods
 class TransactionScan(TableRows):
     """The rows of a transaction: those of its version without the ones that it removed, and those that it added."""
 
@@ -104,7 +108,7 @@ class TransactionScan(TableRows):
 
 
 class _Table(Protocol):
-    """The members of a `Table` that are used here; it stands above."""
+    """The members of `Table` that are used here; `Table` itself imports this module."""
 
     _core: _deltic.Table
     _row_changes: Callable[[_deltic.Transaction], RowChanges]
@@ -115,6 +119,7 @@ class _Table(Protocol):
     def snapshot(self, version: int) -> Snapshot: ...
 
 
+@with_own_methods
 class Transaction(AlterMethods[None]):
     """Reads, appends and changes that become one commit when the `with` block ends. Made by `Table.transaction`.
 
@@ -174,6 +179,7 @@ class Transaction(AlterMethods[None]):
         """
         return self.snapshot.detail()
 
+    @with_keyword_hints("Transaction.scan")
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
         """Read rows, including this transaction's changes.
 
@@ -219,9 +225,19 @@ class Transaction(AlterMethods[None]):
         """
         core = self._core()
         rows = stream(data, lambda: self.snapshot.schema)
-        with operation("append", self._table.uri):
-            return core.append(rows, isinstance(rows, pa.Table))
+        is_read, count = core.replayed() is None, None
+        if is_read:
+            # Columns that do not fit are refused before any row is read.
+            core.write_plan(rows.schema)
+        try:
+            with operation("append", self._table.uri):
+                count = core.append(rows, isinstance(rows, pa.Table))
+            return count
+        finally:
+            if is_read:
+                mark_as_read(data, count)
 
+    @with_keyword_hints("Transaction.delete")
     def delete(self, where: str | None = None) -> int | None:
         """Delete the rows that make `where` TRUE, or all rows, and return how many, to be committed at the end.
 
@@ -230,6 +246,7 @@ class Transaction(AlterMethods[None]):
         """
         return self._table._row_changes(self._core()).delete(check_filter(where, "where"))
 
+    @with_keyword_hints("Transaction.update")
     def update(self, set: Mapping[str, Assigned], where: str | None = None) -> int:
         """Set columns of the rows that make `where` TRUE, of all without it, and return how many rows.
 

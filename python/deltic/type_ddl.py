@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-__all__ = ["LENGTHS", "NAMES", "TypeSyntaxError", "field_of_type"]
+__all__ = ["LENGTHS", "NAMES", "TypeSyntaxError", "field_of_type", "quoted"]
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "string": pa.string(),
@@ -160,7 +160,7 @@ class _Parser:
             nullable = self.take(r"\s*\bNOT\s+NULL\b") is None
             comment = self.comment()
             fields.append(inner.field(name, nullable, None if comment is None else {"comment": comment}))
-            texts.append(f"{_quoted(name)}:{inner.text}")
+            texts.append(f"{quoted(name)}:{inner.text}")
             has_length |= inner.has_length
             if not self.symbol(","):
                 break
@@ -187,7 +187,8 @@ class _Parser:
         return re.sub(r"\\(.)|''", lambda found: found[1] or "'", text[1:-1])
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A column's name in SQL, in back-ticks if it needs them."""
     return name if re.fullmatch(r"[A-Za-z_]\w*", name, re.ASCII) else "`" + name.replace("`", "``") + "`"
 
 

@@ -34,6 +34,7 @@ from deltic.errors import (
     VersionNotFoundError,
 )
 from deltic.keyword_hints import with_keyword_hints
+from deltic.read_once import mark_as_read
 from deltic.table import Table, as_table
 from deltic.telemetry import operation
 from deltic.transaction import Commit
@@ -43,6 +44,13 @@ __all__ = ["Commit", "create", "write"]
 
 CreateMode: TypeAlias = Literal["error", "ignore", "replace", "create_or_replace"]
 """What `create` does if there is a table already, or none."""
+
+
+_INSTEAD_OF = {
+    "overwrite": ": use 'create_or_replace' for an empty table with this schema, or deltic.write for new rows",
+    "append": ": use 'ignore' to keep a table that exists, and deltic.write to add rows",
+}
+"""Modes of a write, which `create` does not have."""
 
 
 def commit_core(transaction: _deltic.Transaction, max_attempts: int | None = None) -> Commit:
@@ -106,7 +114,9 @@ def create(
     1
     """
     if mode not in ("error", "ignore", "replace", "create_or_replace"):
-        raise InvalidInputError(f"mode must be 'error', 'ignore', 'replace' or 'create_or_replace', not {mode!r}")
+        hint = _INSTEAD_OF.get(mode, "") if isinstance(mode, str) else ""
+        message = "mode must be 'error', 'ignore', 'replace' or 'create_or_replace'"
+        raise InvalidInputError(f"{message}, not {mode!r}{hint}")
     definition = {"mode": mode, **checked({"properties": properties, "name": name, "description": description})}
     if isinstance(partition_by, str):
         partition_by = [partition_by]
@@ -276,12 +286,12 @@ def write(
         transaction = _deltic.plan_write(table._core, rows.schema, chosen)
         uses_cached_state = transaction.uses_cached_state()
         try:
-            return span.record(_written(transaction, rows, attempts))
+            return span.record(_written(transaction, data, rows, attempts))
         except (MetadataChangedError, ProtocolChangedError, TableNotFoundError, VersionNotFoundError):
             # The cached state of the table was outdated. A stream can be read only once.
             if not uses_cached_state or not isinstance(rows, pa.Table):
                 raise
-        return span.record(_written(_deltic.plan_write(table._core, rows.schema, chosen), rows, attempts))
+        return span.record(_written(_deltic.plan_write(table._core, rows.schema, chosen), data, rows, attempts))
 
 
 def _columns_of(table: Table) -> pa.Schema | None:
@@ -294,13 +304,19 @@ def _columns_of(table: Table) -> pa.Schema | None:
 
 def _written(
     transaction: _deltic.Transaction,
+    data: Any,
     rows: _deltic.ArrowStream | pa.RecordBatchReader | pa.Table,
     max_attempts: int | None,
 ) -> Commit:
+    """The commit of the rows, which were made of `data`."""
+    is_read, count = transaction.replayed() is None, None
     try:
-        transaction.append(rows, isinstance(rows, pa.Table))
+        count = transaction.append(rows, isinstance(rows, pa.Table))
     except BaseException:
         # Rows that are kept may have been rewritten already, because of those that the write replaces.
         transaction.abandon()
         raise
+    finally:
+        if is_read:
+            mark_as_read(data, count)
     return commit_core(transaction, max_attempts)

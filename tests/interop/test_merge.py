@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+import re
 import shutil
 from collections import Counter
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from assigned import EXPRESSIONS, KINDS, create, succeeds
 from changed_rows import FEED, FEW, VECTORS, Changed, counted, key, label, read_by_spark, same, some_row, table_of
 
 import deltic
 
 pyspark = pytest.importorskip("pyspark")
 from py4j.protocol import Py4JJavaError  # noqa: E402
-from pyspark.errors import UnsupportedOperationException  # noqa: E402
+from pyspark.errors import PySparkException, UnsupportedOperationException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 CONDITIONS = [
@@ -234,3 +237,45 @@ def test_what_delta_spark_refuses_is_refused(spark: SparkSession, uri: str) -> N
     assert deltic.Table(uri).snapshot().version == 0
     spark.sql(f"MERGE INTO delta.`{uri}` t USING twice s ON s.id = t.id WHEN MATCHED THEN DELETE")
     assert deltic.Table(uri).scan().count() == 1
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_assigned_values_are_cast_as_by_delta_spark(spark: SparkSession, uri: str, kind: str) -> None:
+    """Of rows of the source, by SET and by VALUES."""
+    rng = random.Random(kind)
+    create(spark, uri)
+    theirs, source = uri + "-theirs", uri + "-source"
+    for copy in (theirs, source):
+        shutil.copytree(uri, copy)
+    ours = deltic.Table(uri)
+    for value in rng.sample(EXPRESSIONS, 10):
+        k = rng.randrange(1, 4)
+        sql = f"MERGE INTO delta.`{theirs}` t USING (SELECT * FROM delta.`{source}` WHERE k = {k}) s ON s.k {{0}} t.k "
+        sql += f"WHEN MATCHED THEN UPDATE SET to_{kind} = {{1}} "
+        sql += f"WHEN NOT MATCHED THEN INSERT (k, to_{kind}) VALUES (s.k, {{1}})"
+        of_source = of_source_columns(value)
+        # The row is updated, and then one with the same `k` is inserted.
+        for comparison in ("=", "+ 10 ="):
+            is_stored = succeeds(
+                partial(spark.sql, sql.format(comparison, of_source)), (PySparkException, Py4JJavaError)
+            )
+            merge = ours.merge(
+                deltic.Table(source).scan(filter=f"k = {k}").to_arrow(), f"s.k {comparison} t.k", "s", "t"
+            )
+            merge.when_matched_update({f"to_{kind}": of_source})
+            merge.when_not_matched_insert({"k": "s.k", f"to_{kind}": of_source})
+            assert succeeds(merge.execute, (deltic.InvalidInputError,)) == is_stored, (value, k)
+            found, wanted = (
+                table.scan(columns=["k", f"to_{kind}"]).to_arrow() for table in (ours, deltic.Table(theirs))
+            )
+            assert counted_rows(found) == counted_rows(wanted), (value, k)
+
+
+def of_source_columns(value: str) -> str:
+    """The expression over the columns of the source."""
+    return re.sub(r"'[^']*'|\b(?:" + "|".join(KINDS) + r")\b", lambda m: m[0] if m[0][0] == "'" else f"s.{m[0]}", value)
+
+
+def counted_rows(rows: pa.Table) -> Counter[str]:
+    return Counter(map(repr, rows.to_pylist()))

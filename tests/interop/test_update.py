@@ -5,18 +5,20 @@ from __future__ import annotations
 import logging
 import random
 import shutil
+from functools import partial
 
 import deltalake
 import duckdb
 import pyarrow as pa
 import pytest
+from assigned import EXPRESSIONS, KINDS, create, succeeds
 from changed_rows import FEED, FEW, IDS, VECTORS, Changed, counted, label, read_by_spark, same
 
 import deltic
 
 pyspark = pytest.importorskip("pyspark")
 from py4j.protocol import Py4JJavaError  # noqa: E402
-from pyspark.errors import AnalysisException, ArithmeticException  # noqa: E402
+from pyspark.errors import AnalysisException, ArithmeticException, PySparkException  # noqa: E402
 from pyspark.sql import SparkSession  # noqa: E402
 
 SETS = [
@@ -173,6 +175,28 @@ def test_rules_are_those_of_delta_spark(spark: SparkSession, uri: str) -> None:
         wanted = sorted(read_by_spark(spark, f"{uri}-theirs").to_pylist(), key=repr)
         assert sorted(table.scan().to_arrow().to_pylist(), key=repr) == wanted, set
         assert sorted(read_by_spark(spark, f"{uri}-ours").to_pylist(), key=repr) == wanted
+
+
+@pytest.mark.some(3)
+@pytest.mark.parametrize("kind", KINDS)
+def test_assigned_values_are_cast_as_by_delta_spark(spark: SparkSession, uri: str, kind: str) -> None:
+    rng = random.Random(kind)
+    create(spark, uri)
+    theirs = uri + "-theirs"
+    shutil.copytree(uri, theirs)
+    ours = deltic.Table(uri)
+    for value in EXPRESSIONS:
+        k = rng.randrange(1, 4)
+        sql = f"UPDATE delta.`{theirs}` SET to_{kind} = {value} WHERE k = {k}"
+        is_stored = succeeds(partial(spark.sql, sql), (PySparkException, Py4JJavaError))
+        update = partial(ours.update, {f"to_{kind}": value}, f"k = {k}")
+        assert succeeds(update, (deltic.InvalidInputError,)) == is_stored, (value, k)
+        found, wanted = (
+            table.scan(columns=[f"to_{kind}"], filter=f"k = {k}").to_arrow() for table in (ours, deltic.Table(theirs))
+        )
+        assert found.to_pylist() == wanted.to_pylist(), (value, k)
+    same_rows = (read_by_spark(spark, at).sort_by("k").to_pylist() for at in (uri, theirs))
+    assert next(same_rows) == next(same_rows)
 
 
 @pytest.mark.parametrize("mapping", ["none", "name"])

@@ -551,11 +551,10 @@ def test_reader_features_are_dropped_with_checkpoint_protection(
     version = table.snapshot().version
     with table.transaction(operation="DROP") as tx, refused(r"Table\.drop_feature"):
         tx.drop_feature(feature)
-    with pytest.raises(UnsupportedFeatureError, match="keeps the history"):
-        table.drop_feature(feature, truncate_history=True)
     assert table.snapshot().version == version
     commit = table.drop_feature(feature)
-    disabling = [*DROPPED, "UNSET TBLPROPERTIES"] if properties else DROPPED
+    change = "SET TBLPROPERTIES" if feature == "v2Checkpoint" else "UNSET TBLPROPERTIES"
+    disabling = [*DROPPED, change] if properties else DROPPED
     assert operations(table, len(disabling)) == disabling
     assert commit.version == table.snapshot().version == version + len(disabling)
     protocol = table.snapshot().protocol
@@ -593,11 +592,6 @@ def with_dropped(table: Table) -> None:
     table.drop_columns("b")
 
 
-def with_widened(table: Table) -> None:
-    table.set_properties({"delta.enableTypeWidening": "true"})
-    table.alter_column("a", type="long")
-
-
 def with_domain(table: Table) -> None:
     with table.transaction() as tx:
         tx.add_feature("domainMetadata")
@@ -621,7 +615,6 @@ ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
     [
         (with_renamed, "columnMapping", "column `c` under another name"),
         (with_dropped, "columnMapping", "columns that were dropped"),
-        (with_widened, "typeWidening", "column `a` in a narrower type"),
         (with_domain, "domainMetadata", "metadata domain `billing`"),
         (lambda table: table.cluster_by("a"), "domainMetadata", "needed by `clustering`"),
         (with_features("domainMetadata", "collations"), "domainMetadata", "needed by `collations`"),

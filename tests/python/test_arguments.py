@@ -387,7 +387,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: t.purge(**a),
         {"where": "a = 1", "max_tasks": 2, "dry_run": True, "user_metadata": "by hand", "max_attempts": 3},
     ),
-    "Table.repair": (lambda t, a: t.repair(**a), {"dry_run": False, "max_attempts": 3}),
+    "Table.repair": (lambda t, a: t.repair(**a), {"dry_run": False, "recover_to": 0, "max_attempts": 3}),
     "Table.write_manifests": (lambda t, a: t.write_manifests(**a), {"dry_run": True}),
     "Table.vacuum": (
         lambda t, a: t.vacuum(**{"retention": 0, "force": True, **a}),
@@ -414,6 +414,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
         lambda t, a: t.clone(**{"target": t.uri + "2", "app_id": "c", "app_version": 1, **a}),
         {
             "target": Path("table2"),
+            "dry_run": True,
             "shallow": False,
             "version": 0,
             "timestamp": "written",

@@ -8,10 +8,12 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import deltic
 from deltic.cli import main
+from deltic.cli.parser import command_parser
 
 
 @pytest.fixture
@@ -258,3 +260,138 @@ def test_wrong_arguments_are_exit_code_2(arguments: list[str], capsys: pytest.Ca
         main(arguments)
     assert caught.value.code == 2
     assert "usage" in capsys.readouterr().err
+
+
+def parquet_files(table: str) -> str:
+    folder = Path(table).with_name("parquet")
+    folder.mkdir()
+    pq.write_table(pa.table({"a": [1, 2]}), folder / "part.parquet")
+    return str(folder)
+
+
+GOOD: dict[str, list[str]] = {
+    "show": [],
+    "detail": ["--version", "0"],
+    "files": ["--filter", "month = 2"],
+    "history": ["--limit", "1"],
+    "plan": ["month = 2"],
+    "layout": ["--columns", "km"],
+    "diff": ["0"],
+    "report": ["--output", "{table}.html"],
+    "check": ["--files"],
+    "manifests": [],
+    "optimize": ["--where", "month = 2"],
+    "purge": ["--where", "km = 1"],
+    "repair": ["--recover-to", "1"],
+    "vacuum": ["--retention", "0", "--force"],
+    "convert": [],
+    "restore": ["--version", "0"],
+    "clone": ["{table}-copy", "--deep"],
+}
+BAD: dict[str, tuple[list[str], str]] = {
+    "show": (["--version", "9"], "no version 9"),
+    "detail": (["--version", "9"], "no version 9"),
+    "files": (["--filter", "km ="], "filter"),
+    "history": (["--limit", "-1"], "from 0"),
+    "plan": (["none = 1"], "none"),
+    "layout": (["--columns", "none"], "none"),
+    "diff": (["9"], "no version 9"),
+    "report": (["--output", "{table}/none/page.html"], "page.html"),
+    "check": (["--version", "9"], "no version 9"),
+    "manifests": (["--storage", "none=1"], "none"),
+    "optimize": (["--where", "km = 1"], "km"),
+    "purge": (["--where", "none = 1"], "none"),
+    "repair": (["--recover-to", "0"], "version 1, the newest, can be read"),
+    "vacuum": (["--retention", "soon"], "soon"),
+    "convert": (["--partition", "month=none"], "none"),
+    "restore": (["--version", "9"], "no version 9"),
+    "clone": (["{table}/below"], "above or below"),
+}
+CHANGING = {"manifests", "optimize", "purge", "repair", "vacuum", "convert", "restore", "clone"}
+
+
+def call(command: str, table: str, arguments: list[str]) -> list[str]:
+    return [command, table, *(argument.replace("{table}", table) for argument in arguments)]
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_each_command_is_tested() -> None:
+    (commands,) = [action.choices for action in command_parser()._actions if isinstance(action.choices, dict)]
+    assert commands.keys() == GOOD.keys() == BAD.keys()
+    for name, parser in commands.items():
+        options = {option for action in parser._actions for option in action.option_strings}
+        assert "--json" in options
+        assert ("--dry-run" in options) == (name in CHANGING)
+
+
+@pytest.mark.parametrize("command", GOOD)
+def test_a_command_prints_json(table: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    place = parquet_files(table) if command == "convert" else table
+    arguments = [*call(command, place, GOOD[command]), "--json"]
+    before = contents(Path(table).parent)
+    if command in CHANGING:
+        assert main([*arguments, "--dry-run"]) == 0
+        assert all(isinstance(line, dict) for line in lines(capsys))
+        assert contents(Path(table).parent) == before
+    assert main(arguments) == 0
+    printed = lines(capsys)
+    assert printed
+    assert all(isinstance(line, dict) for line in printed)
+    # The log needs no repair.
+    assert (contents(Path(table).parent) != before) == (command in CHANGING - {"repair"} | {"report"})
+
+
+@pytest.mark.parametrize("command", BAD)
+def test_a_command_refuses_bad_input(table: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments, message = BAD[command]
+    before = contents(Path(table).parent)
+    error = output(capsys, *call(command, parquet_files(table) if command == "convert" else table, arguments))
+    assert error.startswith("deltic: ")
+    assert message in error
+    assert before.items() <= contents(Path(table).parent).items()
+
+
+def test_detail(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["detail", table]) == 0
+    printed = capsys.readouterr().out
+    for part in ("trips", "3 in 3 files", "partitioned by  month", "appendOnly"):
+        assert part in printed
+    assert main(["detail", table, "--json"]) == 0
+    (shown,) = lines(capsys)
+    detail = deltic.Table(table).detail()
+    assert shown == json.loads(json.dumps(detail.to_dict(), default=lambda time: time.isoformat()))
+    assert (shown["numRows"], shown["numFiles"], shown["version"]) == (3, 3, 1)
+
+
+def test_a_dry_run_of_clone(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    copy = table + "-copy"
+    assert main(["clone", table, copy, "--deep", "--dry-run"]) == 0
+    planned = capsys.readouterr().out
+    assert f"would make version 0 of {copy}" in planned
+    assert not Path(copy).exists()
+    assert main(["clone", table, copy, "--deep"]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == planned.splitlines()[1:]
+    assert main(["clone", table, copy, "--deep", "--mode", "update", "--dry-run"]) == 0
+    assert capsys.readouterr().out == "nothing differs\n"
+
+
+def test_an_unknown_option_prints_the_usage_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments, usage in (
+        (["vacuum", "x", "--hours", "1"], "deltic vacuum"),
+        (["--quick", "show", "x"], "deltic show"),
+    ):
+        with pytest.raises(SystemExit) as caught:
+            main(arguments)
+        assert caught.value.code == 2
+        shown = capsys.readouterr().err
+        assert shown.startswith(f"usage: {usage} ")
+        assert "unrecognized arguments: --" in shown
+
+
+def test_a_version_in_the_location_is_named(table: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--version 0" in output(capsys, "show", f"{table}@v0")
+    with pytest.raises(deltic.TableNotFoundError, match=r"open `.*` and read `snapshot\(3\)`"):
+        deltic.Table(f"{table}@v3").snapshot()

@@ -57,6 +57,47 @@ def target(tmp_path: Path) -> str:
     return str(tmp_path / "target")
 
 
+def everything(folder: str) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in Path(folder).rglob("*") if path.is_file()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shallow", [True, False])
+@pytest.mark.parametrize("mode", ["error", "replace", "update"])
+def test_a_dry_run_has_the_numbers_of_the_clone(table: deltic.Table, target: str, shallow: bool, mode: Any) -> None:
+    if mode != "error":
+        table.clone(target, shallow=shallow)
+        deltic.write(target, pa.table({"id": [99], "p": ["a b"]}))
+        deltic.write(table, pa.table({"id": [50], "p": ["50%"]}))
+    before = everything(target)
+    planned = table.clone(target, shallow=shallow, mode=mode, dry_run=True)
+    assert everything(target) == before
+    done = table.clone(target, shallow=shallow, mode=mode)
+    assert (planned.attempts, done.attempts) == (0, 1)
+    assert (planned.version, planned.num_added_files, planned.metrics) == (
+        done.version,
+        done.num_added_files,
+        done.metrics,
+    )
+    if mode == "update":
+        planned = table.clone(target, shallow=shallow, mode=mode, dry_run=True)
+        assert (planned.version, planned.num_added_files, planned.metrics) == (done.version, 0, {})
+
+
+def test_a_dry_run_is_refused_as_the_clone_is(table: deltic.Table, target: str) -> None:
+    with pytest.raises(deltic.InvalidInputError, match="above or below"):
+        table.clone(table.uri + "/below", dry_run=True)
+    for path in Path(table.uri).rglob("*.parquet"):
+        if "_delta_log" not in path.parts:
+            path.unlink()
+    with pytest.raises(deltic.CorruptTableError, match="names a file that is gone"):
+        table.clone(target, shallow=False, dry_run=True)
+    assert not Path(target).exists()
+    deltic.create(target, pa.schema([("id", pa.int64())]))
+    with pytest.raises(deltic.TableExistsError):
+        table.clone(target, dry_run=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("shallow", [True, False])
 def test_the_clone_equals_the_table(table: deltic.Table, target: str, shallow: bool) -> None:

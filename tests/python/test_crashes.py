@@ -129,20 +129,21 @@ class Crashes:
     run: Callable[[], object]
     before: dict[str, tuple[bytes, float]]
     requests: int
+    stride: int
 
     @classmethod
-    def of(cls, store: ObjectStore, run: Callable[[], object]) -> Crashes:
+    def of(cls, store: ObjectStore, run: Callable[[], object], stride: int = STRIDE) -> Crashes:
         """Run the operation without a failure, and count its requests."""
         before = dict(store.files)
         store.go_away(None)
         run()
         assert store.requests > 0
-        return cls(store, run, before, store.requests)
+        return cls(store, run, before, store.requests, stride)
 
     def __iter__(self) -> Iterator[int]:
-        for at in range(0, self.requests, STRIDE):
+        for at in range(0, self.requests, self.stride):
             self.store.files = dict(self.before)
-            self.store.go_away(at, does_last=at // STRIDE % 2 == 1)
+            self.store.go_away(at, does_last=at // self.stride % 2 == 1)
             with suppress(deltic.DelticError):
                 self.run()
             self.store.go_away(None)
@@ -262,6 +263,48 @@ def test_a_repair_can_be_repeated_and_is_one_commit(store: ObjectStore) -> None:
         assert table(store).check(files=True).ok, at
         done = [entry["operation"] for entry in table(store).history()]
         assert done.count("FSCK") == 1, at
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("damage", ["missing", "torn"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_recovery_leaves_the_damaged_log_or_ends_it_and_can_be_repeated(store: ObjectStore, damage: str) -> None:
+    store.go_away(None)
+    store.files.clear()
+    for value in range(7):
+        deltic.write(table(store), pa.table({"id": [value]}))
+    log = "bucket/table/_delta_log"
+    del store.files[f"{log}/{4:020}.json"]
+    if damage == "torn":
+        store.put(f"{log}/{4:020}.json", b'{"add":{"pa', False)
+    for name in (f"{5:020}.checkpoint.parquet", "_last_checkpoint", f"{2:020}.{6:020}.compacted.json"):
+        store.put(f"{log}/{name}", b"torn", False)
+    # Nothing is left out: each of the few requests counts.
+    crashes = Crashes.of(store, lambda: table(store).repair(dry_run=False, recover_to=3), stride=1)
+    lost = {
+        path: body for path, (body, _) in crashes.before.items() if "/_delta_log/" in path and path not in store.files
+    }
+    assert len(lost) >= 7
+    ends = set()
+    for at in crashes:
+        kept = {path.rpartition("/")[2]: body for path, (body, _) in store.files.items() if "/_unreadable/" in path}
+        for path, body in lost.items():
+            # Every file is where it was, or has been copied.
+            assert path in store.files or kept[path.rpartition("/")[2] + ".unreadable"] == body, (at, path)
+        if any(path in store.files for path in lost if path.endswith(".json") and "compacted" not in path):
+            with pytest.raises(deltic.CorruptTableError):
+                table(store).scan().to_arrow()
+            ends.add("damaged")
+        else:
+            assert not any(path in store.files for path in lost), at
+            assert rows(table(store)) == [(0,), (1,), (2,), (3,)], at
+            ends.add("recovered")
+        table(store).repair(dry_run=False, recover_to=3)
+        for value in range(4, 8):
+            deltic.write(table(store), pa.table({"id": [value * 10]}))
+        assert rows(table(store)) == [(0,), (1,), (2,), (3,), (40,), (50,), (60,), (70,)], at
+        assert is_whole(table(store)), at
+    assert ends == {"damaged", "recovered"}
 
 
 @pytest.mark.slow

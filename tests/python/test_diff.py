@@ -519,3 +519,12 @@ def test_the_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert re.search(r"files removed +1, ", capsys.readouterr().out)
     assert main(["diff", uri, "9"]) == 1
     assert "9" in capsys.readouterr().err
+
+
+def test_what_was_not_set_is_shown_as_that(uri: str) -> None:
+    deltic.create(uri, pa.schema([("a", pa.int64())]), properties={"gone": "1"})
+    table = deltic.Table(uri)
+    table.set_properties({"new": "3"})
+    table.unset_properties(["gone"])
+    lines = dict(table.diff(0).lines())
+    assert (lines["property new"], lines["property gone"]) == ("not set → 3", "1 → not set")

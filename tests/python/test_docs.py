@@ -9,6 +9,7 @@ import re
 import shlex
 import subprocess
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from conftest import ROOT
 from pages import python_of
 
 import deltic
+from deltic.cli.parser import command_parser
 
 MODULES = [path.stem for path in sorted((ROOT / "python" / "deltic").glob("*.py")) if ">>> " in path.read_text()]
 """Modules with examples; `tests/spark/test_read.py` runs those that need Spark."""
@@ -92,6 +94,17 @@ def test_the_readme_says_how_to_install() -> None:
     assert "pip install" in section("README.md", "Install")
 
 
+def test_the_readme_names_every_command_and_every_extra(root: Path) -> None:
+    commands = next(action.choices for action in command_parser()._actions if isinstance(action.choices, dict))
+    readme = (root / "README.md").read_text()
+    (about_commands,) = re.findall(r"^The wheel also installs a command.*?\n\n", readme, re.DOTALL | re.MULTILINE)
+    assert commands.keys() <= set(re.findall(r"`(?:deltic )?(\w+)`", about_commands))
+    project = (root / "pyproject.toml").read_text()
+    (extras,) = re.findall(r"^\[project.optional-dependencies\]\n(.*?)\n\n", project, re.DOTALL | re.MULTILINE)
+    names = set(re.findall(r"^(\w+) = ", extras, re.MULTILINE))
+    assert names <= set(re.findall(r"`(\w+)`", section("README.md", "Install")))
+
+
 def test_an_example_opens_a_table_on_s3_without_dynamodb() -> None:
     text = section("docs/howto.md", "Open a table on S3")
     (block,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
@@ -119,6 +132,20 @@ def test_pages_print_the_documented_output(tmp_path: Path, name: str) -> None:
     result = run(["page.py"], tmp_path)
     assert result.returncode == 0, result.stderr[-3000:]
     assert result.stdout.splitlines() == expected
+
+
+def test_the_transaction_of_the_commit_protocol_runs(uri: str) -> None:
+    table = deltic.Table(uri)
+    first, second = date(2026, 3, 1), date(2026, 3, 2)
+    deltic.write(table, pa.table({"day": [first, second], "n": [1, 2]}), partition_by=["day"])
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "commit-protocol.md").read_text(), re.DOTALL)
+    known: dict[str, Any] = {"table": table}
+    known["corrected"] = lambda rows: rows.to_arrow().set_column(1, "n", pa.array([10]))
+    exec(block, known)
+    assert sorted(table.scan().to_arrow()["n"].to_pylist()) == [2, 10]
+    exec(block, known)
+    assert known["tx"].replayed
+    assert table.snapshot().version == 1
 
 
 FLIGHTS = pa.table({"month": [7, 7, 8], "carrier": ["UA", "B6", "UA"], "distance": [2475, 1074, 2565]})

@@ -192,7 +192,7 @@ def test_blocks_of_several_threads_are_independent(uri: str) -> None:
     assert {report.operation for report in outer} == {"VACUUM"}
     for _ in range(10):
         deltic.progress(outer.append)
-    assert len(progress_bars._listening) <= 2, "listeners that cannot be restored are dropped"
+    assert len(progress_bars._listeners) <= 2, "listeners that cannot be restored are dropped"
 
 
 @pytest.mark.slow

@@ -281,7 +281,7 @@ def test_files_removed_before_the_oldest_version_are_searched(uri: str) -> None:
     assert held.vacuum_from is not None
     text = repr(table.purge("e = 'gone'"))
     assert "no version that can be read" in text
-    assert "which a full vacuum takes" in text
+    assert "which a full vacuum deletes" in text
 
 
 def test_removed_files_of_another_partitioning_may_hold_rows(uri: str) -> None:

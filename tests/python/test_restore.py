@@ -55,17 +55,26 @@ def test_a_version_by_its_time(table: deltic.Table) -> None:
     times = [entry["timestamp"] for entry in reversed(table.history())]
     with pytest.raises(deltic.VersionNotFoundError):
         table.restore(timestamp="1999-01-01")
-    with pytest.raises(deltic.InvalidInputError, match="version 2 is the newest"):
-        table.restore(timestamp="2999-01-01")
     result = table.restore(timestamp=pa.scalar(times[1], pa.timestamp("ms", "UTC")).as_py())
     assert (result.restored_version, ids(table)) == (1, [1])
     shown = pa.scalar(times[1], pa.timestamp("ms")).as_py().strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     assert table.history(1)[0]["operationParameters"] == {"version": None, "timestamp": shown}
 
 
+def test_the_newest_version_is_restored_without_a_change(table: deltic.Table) -> None:
+    before = table.files().read_all()
+    planned = table.restore(2, dry_run=True)
+    for result in (table.restore(2), table.restore(timestamp="2999-01-01")):
+        assert (result.num_restored_files, result.num_removed_files) == (0, 0)
+        assert result.num_of_files_after_restore == len(before) == planned.num_of_files_after_restore
+    assert (result.version, result.restored_version, planned.version) == (4, 3, None)
+    assert table.files().read_all() == before
+    assert Log(table.uri).of(3, "add") + Log(table.uri).of(3, "remove") == []
+    assert table.history(1)[0]["operation"] == "RESTORE"
+    assert table.check(files=True).ok
+
+
 def test_invalid_versions_are_refused(table: deltic.Table) -> None:
-    with pytest.raises(deltic.InvalidInputError, match="version 2 is the newest"):
-        table.restore(2)
     with pytest.raises(deltic.VersionNotFoundError):
         table.restore(7)
     with pytest.raises(deltic.InvalidInputError, match="give the version to restore, or a timestamp"):
@@ -361,4 +370,4 @@ def test_the_command_line(table: deltic.Table, capsys: pytest.CaptureFixture[str
     assert main(["restore", table.uri]) == 1
     assert "give the version to restore" in capsys.readouterr().err
     assert main(["restore", table.uri, "--version", "9"]) == 1
-    assert main(["restore", table.uri, "--timestamp", "2999-01-01"]) == 1
+    assert main(["restore", table.uri, "--timestamp", "2999-01-01"]) == 0

@@ -72,13 +72,14 @@ BINDING: list[set[str]] = [
 ]
 PYTHON: list[set[str]] = [
     {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_ddl", "type_name", "_deltic"},
-    {"errors", "filter_hints", "hints", "keyword_hints"},
+    {"errors", "filter_hints", "hints", "keyword_hints", "own_methods"},
     {
         "arguments",
         "charts",
         "collections",
         "commit_history",
         "explanation",
+        "read_once",
         "row_keys",
         "telemetry",
     },

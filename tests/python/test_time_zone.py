@@ -149,7 +149,7 @@ def test_sql_that_may_depend_on_the_zone(sql: str) -> None:
 
 @pytest.mark.parametrize("sql", ["", "ts > 'x", "ts > 1 -- 'x'", "ts /* ' */ > '2024-01-01' /* ' */", "ts = `x"])
 def test_sql_that_is_not_read(sql: str) -> None:
-    with pytest.raises(InvalidInputError, match="filter, character"):
+    with pytest.raises(InvalidInputError, match="expression, character"):
         dependence(sql, [TABLE])
 
 

@@ -91,7 +91,10 @@ def test_a_secret_in_the_url_reaches_every_step(monkeypatch: pytest.MonkeyPatch)
 
     outcome = '{"version": 0, "attempts": 1, "num_added_files": 0, "metrics": {}}'
     transaction = SimpleNamespace(
-        uses_cached_state=lambda: False, append=lambda *arguments: 1, commit=lambda attempts: (outcome, None)
+        uses_cached_state=lambda: False,
+        replayed=lambda: None,
+        append=lambda *arguments: 1,
+        commit=lambda attempts: (outcome, None),
     )
     core = SimpleNamespace(plan_write=step("plan_write", transaction), create=step("create", outcome))
     monkeypatch.setattr(sys.modules["deltic.write"], "_deltic", core)

@@ -11,13 +11,18 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.readwriter import DataFrameReader, DataFrameWriter
+from pyspark.sql.streaming import DataStreamReader
 from sample import adds
 
 import deltic
 import deltic.spark
-from deltic.spark.install import _OF_READERS, _OF_WRITERS
+from deltic.spark.install import _OF_READERS, _OF_STREAMS, _OF_WRITERS
 
-METHODS = [(DataFrameWriter, name) for name in _OF_WRITERS] + [(DataFrameReader, name) for name in _OF_READERS]
+METHODS: list[tuple[type, str]] = [
+    *((DataFrameWriter, name) for name in _OF_WRITERS),
+    *((DataFrameReader, name) for name in _OF_READERS),
+    *((DataStreamReader, name) for name in _OF_STREAMS),
+]
 
 
 @pytest.fixture
@@ -50,6 +55,35 @@ def test_install_is_idempotent_and_can_be_undone(spark: SparkSession, df: DataFr
     with pytest.raises(PySparkException):
         df.write.format("deltic").partitionBy("p").save(uri)
     assert not Path(uri).exists()
+
+
+@pytest.mark.usefixtures("installed")
+def test_a_stream_is_refused_when_it_is_loaded(spark: SparkSession, df: DataFrame, uri: str, tmp_path: Path) -> None:
+    deltic.spark.write(df, uri)
+    for load in (
+        lambda: spark.readStream.format("deltic").load(uri),
+        lambda: spark.readStream.load(uri, format="DELTIC"),
+    ):
+        with pytest.raises(deltic.UnsupportedFeatureError, match=r"Table\.changes"):
+            load()
+    (tmp_path / "in").mkdir()
+    assert spark.readStream.schema("id long").json(str(tmp_path / "in")).isStreaming
+    assert spark.readStream.format("rate").load().isStreaming
+
+
+@pytest.mark.usefixtures("installed")
+def test_messages_name_sparks_options(df: DataFrame, uri: str) -> None:
+    df.write.format("deltic").save(uri)
+    with pytest.raises(deltic.InvalidInputError, match="the option overwriteSchema"):
+        df.write.format("deltic").mode("overwrite").partitionBy("p").save(uri)
+    wide = df.selectExpr("*", "1 AS more")
+    with pytest.raises(deltic.InvalidInputError, match=r"the option mergeSchema.*overwriteSchema"):
+        wide.write.format("deltic").mode("overwrite").save(uri)
+    with pytest.raises(deltic.InvalidInputError, match="the option mergeSchema") as refused:
+        wide.write.format("deltic").mode("append").save(uri)
+    assert "overwriteSchema" not in str(refused.value)
+    wide.write.format("deltic").mode("overwrite").option("overwriteSchema", True).partitionBy("p").save(uri)
+    assert deltic.Table(uri).snapshot().partition_columns == ["p"]
 
 
 @pytest.mark.usefixtures("installed")

@@ -70,8 +70,20 @@ def test_keywords_of_other_clients_get_hints(spark: SparkSession, table: str) ->
     for keyword, hint in KEYWORDS["spark.write"].items():
         with pytest.raises(TypeError, match=re.escape(f"spark.write() has no argument {keyword!r}: {hint}")):
             deltic.spark.write(frame(spark, ("a", 5)), table, **{keyword: None})  # type: ignore[arg-type]
+    for keyword, hint in KEYWORDS["spark.read"].items():
+        assert set(re.findall(r"`(\w+)`", hint)) <= inspect.signature(deltic.spark.read).parameters.keys(), hint
+        with pytest.raises(TypeError, match=re.escape(f"spark.read() has no argument {keyword!r}: {hint}")):
+            deltic.spark.read(spark, table, **{keyword: None})  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="'hadoopConf': use `storageOptions`"):
         deltic.spark.DeltaTable.forPath(spark, table, hadoopConf={})  # type: ignore[call-arg]
+
+
+def test_rows_that_are_not_of_spark_are_refused_by_name(table: str) -> None:
+    import pandas
+
+    for rows, name in ((pandas.DataFrame({"n": [1]}), "pandas.DataFrame"), ([{"n": 1}], "list"), (table, "str")):
+        with pytest.raises(TypeError, match=f"^df must be a DataFrame of Spark, not {name}: use spark.createDataFrame"):
+            deltic.spark.write(rows, table)  # type: ignore[arg-type]
 
 
 def test_every_argument_is_an_option() -> None:
@@ -321,6 +333,12 @@ BAD: list[tuple[str, dict[str, str], str]] = [
     ("append", {"delta.nosuch": "true"}, "for a new table"),
     ("append", {"replaceOn": "t.n = s.n"}, "no option 'replaceOn'"),
     ("append", {"bogus": "1"}, r"unknown option 'bogus' of format 'deltic'; there are .*mergeSchema.*and storage"),
+    (
+        "append",
+        {"mergeSchemas": "true"},
+        "unknown option 'mergeschemas' of format 'deltic'; the nearest is mergeSchema",
+    ),
+    ("append", {"replace_wher": "n = 1"}, "the nearest are replace_where, replaceWhere"),
     ("append", {"versionAsOf": "1"}, "unknown option 'versionasof'"),
     ("append", {"optimizeWrite": "true"}, r"optimizeWrite' needs deltic\.spark\.install"),
     ("append", {"optimizeWrite": "often"}, "option 'optimizeWrite' must be true or false, not 'often'"),

@@ -300,8 +300,9 @@ def test_streams_are_refused_with_what_to_do(spark: SparkSession, uri: str, tmp_
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.json").write_text('{"id": 1}')
     stream = spark.readStream.format("deltic").load(uri).writeStream.format("noop")
-    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*Table\.changes"):
+    with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*Table\.changes") as refused:
         drain(stream, tmp_path / "read")
+    assert "UnboundLocalError" not in str(refused.value)
     stream = numbers(spark, tmp_path / "in").writeStream.format("deltic").option("path", uri)
     with pytest.raises(PySparkException, match=r"UnsupportedFeatureError.*foreachBatch.*app_version=batch_id"):
         drain(stream, tmp_path / "write")

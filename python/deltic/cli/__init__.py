@@ -30,7 +30,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             # A terminal that cannot show a character gets its escape, not an error.
             stream.reconfigure(errors="backslashreplace")
     parser = command_parser()
-    arguments = parser.parse_args(argv)
+    arguments, unknown = parser.parse_known_args(argv)
+    if unknown:
+        # The usage is that of the command, if there is one.
+        arguments.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if "run" not in arguments:
         if not arguments.version:
             parser.error("a command is needed; `deltic --help` lists them")

@@ -35,8 +35,8 @@ def purge(arguments: argparse.Namespace) -> int:
 
 
 def repair(arguments: argparse.Namespace) -> int:
-    """Repair the log; exit code 1 if a fault is left."""
-    result = open_table(arguments).repair(dry_run=arguments.dry_run)
+    """Repair the table; exit code 1 if a fault is left."""
+    result = open_table(arguments).repair(dry_run=arguments.dry_run, recover_to=arguments.recover_to)
     print_result(result, arguments.json)
     return 0 if result.ok else 1
 
@@ -116,11 +116,19 @@ def clone(arguments: argparse.Namespace) -> int:
         mode=arguments.mode,
         properties=dict(arguments.property),
         storage_options=dict(arguments.target_storage) or None,
+        dry_run=arguments.dry_run,
     )
     if arguments.json:
-        print_json({"version": commit.version, "attempts": commit.attempts, "metrics": dict(commit.metrics)})
+        summary = {"version": commit.version, "attempts": commit.attempts, "metrics": dict(commit.metrics)}
+        print_json({"dry_run": arguments.dry_run, **summary})
         return 0
-    print_line(f"version {commit.version} of {arguments.target}" if commit.attempts else "nothing differs")
+    made = f"version {commit.version} of {arguments.target}"
+    if commit.attempts:
+        print_line(made)
+    elif arguments.dry_run and commit.metrics:
+        print_line(f"would make {made}")
+    else:
+        print_line("nothing differs")
     for name, value in commit.metrics.items():
         print_line(f"  {name:<18} {value:,}")
     return 0

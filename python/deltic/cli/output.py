@@ -71,6 +71,7 @@ _OPTIONS = {
     "max_tasks": "--max-tasks",
     "partition_schema": "--partition",
     "protocol_downgrade_allowed": "--protocol-downgrade-allowed",
+    "recover_to": "--recover-to",
     "small_file_size": "--small-file-size",
     "Table.purge": "deltic purge",
     "Table.write_manifests()": "deltic manifests",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from deltic.cli.arguments import column_type, names, setting, version_or_time
 from deltic.cli.change import clone, convert, manifests, optimize, purge, repair, restore, vacuum
-from deltic.cli.read import check, diff, files, history, layout, plan, report, show
+from deltic.cli.read import check, detail, diff, files, history, layout, plan, report, show
 from deltic.file_layout import SMALL_FILE
 
 __all__ = ["command_parser"]
@@ -29,18 +29,19 @@ class _Command:
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """The parser of all commands. Its result has the parser of the command that was given, in `parser`."""
     parser = argparse.ArgumentParser(
         prog="deltic",
         description="Read, maintain and copy a Delta table, or make one of Parquet files or of an Iceberg table.",
         epilog="deltic COMMAND --help lists the options of a command.",
     )
     parser.add_argument("--version", action="store_true", help="print the version of deltic and exit")
+    parser.set_defaults(parser=parser)
     commands = parser.add_subparsers(metavar="command")
     for command in _COMMANDS:
         summary = command.summary
         added = commands.add_parser(command.name, help=summary, description=summary[:1].upper() + summary[1:] + ".")
-        added.set_defaults(run=command.run, command=command.name)
+        added.set_defaults(run=command.run, command=command.name, parser=added)
         added.add_argument("uri", help="path or URL of the table, such as s3://bucket/table")
         _add_settings(
             added, "--storage", "a setting of the store, such as aws_region=eu-west-1; may be given several times"
@@ -137,6 +138,16 @@ def _purge(parser: argparse.ArgumentParser) -> None:
     _add_dry_run(parser)
 
 
+def _repair(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--recover-to",
+        type=int,
+        metavar="N",
+        help="the last version that can be read: move later ones out of the log, since commits are missing or torn",
+    )
+    _add_dry_run(parser)
+
+
 def _vacuum(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--retention", metavar="TIME", help='a number of hours, or "7 days"; by default the table\'s, or a week'
@@ -177,10 +188,18 @@ def _clone(parser: argparse.ArgumentParser) -> None:
     )
     _add_settings(parser, "--property", "a property of the clone")
     _add_settings(parser, "--target-storage", "a setting of the target's store; by default it has those of this table")
+    _add_dry_run(parser, "print how many files and bytes would be copied, and write nothing")
 
 
 _COMMANDS = (
     _Command("show", show, "version, protocol, properties and schema", _add_timestamp, has_version=True),
+    _Command(
+        "detail",
+        detail,
+        "the facts of DESCRIBE DETAIL: files, rows, bytes, times, features",
+        _add_timestamp,
+        has_version=True,
+    ),
     _Command("files", files, "sizes and paths of the data files", _files, has_version=True),
     _Command("history", history, "the commits, newest first", _history),
     _Command("plan", plan, "what a query would read, and what it skips", _plan, has_version=True),
@@ -201,7 +220,7 @@ _COMMANDS = (
         "repair",
         repair,
         "repair the log, and remove missing files from the table; exit code 1 if a fault is left",
-        _add_dry_run,
+        _repair,
     ),
     _Command("vacuum", vacuum, "delete files that no version within the retention needs", _vacuum),
     _Command("convert", convert, "make a table of a folder of Parquet files, or of an Iceberg table", _convert),

@@ -9,14 +9,14 @@ import pyarrow as pa
 
 from deltic.arguments import check_int
 from deltic.cli.arguments import open_snapshot, open_table
-from deltic.cli.output import json_rows, print_json, print_line, print_note
+from deltic.cli.output import json_rows, print_json, print_line, print_note, print_result
 from deltic.commit_history import metrics_of, parameters_of
 from deltic.display import counted, size
 from deltic.errors import InvalidInputError
 from deltic.instant import shown_instant
 from deltic.type_name import type_name
 
-__all__ = ["check", "diff", "files", "history", "layout", "plan", "report", "show"]
+__all__ = ["check", "detail", "diff", "files", "history", "layout", "plan", "report", "show"]
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -59,6 +59,12 @@ def show(arguments: argparse.Namespace) -> int:
     print()
     for field in snapshot.schema:
         print_line(f"  {field.name:<24} {type_name(field)}{'' if field.nullable else ' not null'}")
+    return 0
+
+
+def detail(arguments: argparse.Namespace) -> int:
+    """Print the facts of `DESCRIBE DETAIL`."""
+    print_result(open_snapshot(arguments).detail(), arguments.json)
     return 0
 
 

@@ -399,10 +399,7 @@ class DeltaTable:
         self._table.add_feature(featureName)
 
     def dropFeatureSupport(self, featureName: str, truncateHistory: bool | None = None) -> None:
-        """Drop a feature from the protocol: see `deltic.Table.drop_feature`.
-
-        `truncateHistory=True` is refused: deltic keeps the history, and protects checkpoints instead.
-        """
+        """Drop a feature from the protocol: see `deltic.Table.drop_feature`."""
         self._table.drop_feature(featureName, False if truncateHistory is None else truncateHistory)
 
     forName = _refused("forName", _NO_CATALOG)

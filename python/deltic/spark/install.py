@@ -17,7 +17,7 @@ from pyspark.sql.utils import to_str
 
 from deltic.errors import InvalidInputError
 from deltic.spark.options import NO_CATALOG, TIMES, in_zone, location, storage_options, write_arguments
-from deltic.spark.source import register
+from deltic.spark.source import refuse_stream, register
 from deltic.spark.time_zone import session_zone
 from deltic.spark.write import write
 
@@ -41,7 +41,7 @@ def install(spark: SparkSession) -> None:
     and the option `optimizeWrite`, which Spark refuses for a Python data source, and `save` calls `deltic.spark.write`:
     errors have deltic's classes. The times of `timestampAsOf`, `startingTimestamp` and `endingTimestamp` may be without
     offset, and are in the session's time zone then. `saveAsTable` with the option `path` writes there and warns that
-    Spark's catalog gets no entry; without it, it is refused.
+    Spark's catalog gets no entry; without it, it is refused. `spark.readStream` refuses the format when it loads.
 
     Spark's classes are changed for all sessions of their kind, classic or Connect, in this process; other formats are
     not affected. Calling it again changes nothing; `uninstall` reverts it. Existing writers and readers do not change.
@@ -70,7 +70,8 @@ def uninstall(spark: SparkSession) -> None:
 
 def _classes(spark: SparkSession) -> list[tuple[type, dict[str, Callable[[Method], Method]]]]:
     """The writer and reader classes of a session, classic or Connect, and the wrappers of their methods."""
-    return [(type(spark.range(1).write), _OF_WRITERS), (type(spark.read), _OF_READERS)]
+    streams = type(spark.readStream)
+    return [(type(spark.range(1).write), _OF_WRITERS), (type(spark.read), _OF_READERS), (streams, _OF_STREAMS)]
 
 
 @dataclass
@@ -248,6 +249,17 @@ def _load(spark_load: Method) -> Method:
     return load
 
 
+def _load_stream(spark_load: Method) -> Method:
+    @functools.wraps(spark_load)
+    def load(self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any) -> DataFrame:
+        if _is_deltic(self, format):
+            refuse_stream()
+        loaded: DataFrame = spark_load(self, path, format, schema, **options)
+        return loaded
+
+    return load
+
+
 def _with_offsets(reader: Any) -> dict[str, str]:
     """The options whose times are in the session's time zone, with an offset."""
     times = {_BY_CASE[name]: text for name, text in _state(reader).options.items() if name in _BY_CASE}
@@ -271,3 +283,4 @@ _OF_WRITERS = {
     "saveAsTable": _save_as_table,
 }
 _OF_READERS["load"] = _load
+_OF_STREAMS = {"format": _recording(_record_format), "load": _load_stream}

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta, timezone, tzinfo
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 from zoneinfo import ZoneInfo
 
@@ -141,8 +142,7 @@ def _arguments(options: Mapping[str, str], names: Names) -> dict[str, Any]:
             raise InvalidInputError(f"format 'deltic' has no option {spelling!r}: {instead}")
         name = spelled.get(option.lower())
         if name is None:
-            listed = ", ".join(sorted(["path", *names]))
-            raise InvalidInputError(f"unknown option {option!r} of format 'deltic'; there are {listed} and storage.*")
+            raise InvalidInputError(f"unknown option {option!r} of format 'deltic'; {_nearest(option, names)}")
         argument, parse = names[name]
         value = parse(text, f"option {name!r}")
         if value is None:
@@ -152,6 +152,15 @@ def _arguments(options: Mapping[str, str], names: Names) -> dict[str, Any]:
         given[argument] = name
         found[argument] = value
     return found
+
+
+def _nearest(option: str, names: Names) -> str:
+    """The options that are spelled like an unknown one; all if none is."""
+    spelled = {name.lower(): name for name in names}
+    near = [spelled[name] for name in get_close_matches(option.lower(), spelled, cutoff=0.7)]
+    if near:
+        return f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
+    return f"there are {', '.join(sorted(['path', *names]))} and storage.*"
 
 
 def _refuse_what_spark_adds(option: str) -> None:

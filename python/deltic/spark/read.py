@@ -17,6 +17,7 @@ from pyspark.sql.types import VariantType
 
 from deltic import _deltic
 from deltic.arguments import check_int
+from deltic.keyword_hints import with_keyword_hints
 from deltic.scan import Plan, batches
 from deltic.snapshot import Snapshot
 from deltic.spark.location import opened, shared
@@ -67,6 +68,7 @@ def _reader(
     return read_groups
 
 
+@with_keyword_hints("spark.read")
 def read(
     spark: SparkSession,
     uri: str | os.PathLike[str] | Table,

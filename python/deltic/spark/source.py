@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceArrowWriter,
     DataSourceReader,
+    DataSourceStreamReader,
     InputPartition,
     WriterCommitMessage,
 )
@@ -40,7 +41,7 @@ from deltic.table import Table
 from deltic.write import commit_core
 from deltic.write_options import core_options
 
-__all__ = ["DelticDataSource", "register"]
+__all__ = ["DelticDataSource", "refuse_stream", "register"]
 
 _LOG = logging.getLogger("deltic.spark")
 
@@ -163,14 +164,9 @@ class DelticDataSource(DataSource):
         transaction = _deltic.plan_write(table._core, rows, chosen)
         return _Writer(transaction.write_plan(rows), transaction.header(), table.storage_options, attempts)
 
-    def streamReader(self, schema: StructType) -> NoReturn:
-        """Refuse `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
-        raise UnsupportedFeatureError(
-            "format 'deltic' cannot be read as a stream: read the table with spark.read or deltic.spark.read when it "
-            "has a new version, or what commits changed with deltic.Table.changes"
-        )
-
-    simpleStreamReader = streamReader
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Return a reader that refuses `spark.readStream`: `UnsupportedFeatureError` says what to do instead."""
+        return _NoStream()
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:
         """Refuse `df.writeStream.format("deltic")`: `UnsupportedFeatureError` says what to do instead."""
@@ -194,6 +190,24 @@ class DelticDataSource(DataSource):
         snapshot = opened(table, lambda of: of.snapshot(arguments.get("version"), arguments.get("timestamp")))
         self._version = snapshot.version
         return snapshot
+
+
+class _NoStream(DataSourceStreamReader):
+    """Refuses to be read. If it were not made at all, Spark would hide the reason behind an error of its own."""
+
+    def initialOffset(self) -> NoReturn:
+        refuse_stream()
+
+    def read(self, partition: InputPartition) -> NoReturn:
+        refuse_stream()
+
+
+def refuse_stream() -> NoReturn:
+    """Raise `UnsupportedFeatureError` for `spark.readStream`."""
+    raise UnsupportedFeatureError(
+        "format 'deltic' cannot be read as a stream: read the table with spark.read or deltic.spark.read when it "
+        "has a new version, or what commits changed with deltic.Table.changes"
+    )
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ from deltic.arguments import (
 )
 from deltic.errors import DelticError, InvalidInputError
 from deltic.keyword_hints import with_keyword_hints
+from deltic.other_libraries import package_of
 from deltic.progress_bars import Work
 from deltic.spark.location import shared
 from deltic.spark.native import NativeWrite, check_arguments
@@ -179,6 +180,8 @@ def write(
     >>> deltic.spark.write(more, uri + "_copy", schema_mode="merge", sort_by="distance").version
     1
     """
+    if not isinstance(df, DataFrame):
+        raise TypeError(_not_a_frame(df))
     # Iterators are read once.
     partition_by, sort_by = _names(partition_by, "partition_by"), _names(sort_by, "sort_by")
     options = {
@@ -233,6 +236,16 @@ def write(
             )
             _append(transaction, written, discarded)
         return span.record(commit_core(transaction, attempts))
+
+
+def _not_a_frame(df: object) -> str:
+    """The message for rows that are not Spark's."""
+    kind = type(df)
+    name = kind.__name__ if kind.__module__ == "builtins" else f"{package_of(kind)}.{kind.__name__}"
+    return (
+        f"df must be a DataFrame of Spark, not {name}: use spark.createDataFrame(...), or write without Spark: "
+        "deltic.write(uri, data)"
+    )
 
 
 def _session_overwrite(

@@ -108,7 +108,7 @@ impl TableShape {
             .as_primitive()
             .ok_or_else(|| Error::corrupt(format!("the partition column `{name}` has the type {}", field.data_type)))?;
         match adds.partition_values() {
-            Some(map) => parse_values(map, self.mapping.physical_name(field)?, name, primitive),
+            Some(map) => parse_values(map, self.mapping.partition_keys(&self.schema, field)?, name, primitive),
             None => Ok(new_null_array(&to_arrow_type(&field.data_type), adds.len())),
         }
     }
@@ -132,16 +132,17 @@ fn is_widened(field: &StructField) -> bool {
     field.data_type == DataType::DOUBLE && was_float(field)
 }
 
-/// The values of a key. Each distinct string is parsed once. Keys and values are strings of any Arrow layout.
-pub fn parse_values(map: &MapArray, physical: &str, logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
+/// The values of the first of two keys that a row has. Each distinct string is parsed once. Keys and values are strings of any
+/// Arrow layout. `logical`: the column's name, for errors.
+pub fn parse_values(map: &MapArray, wanted: [&str; 2], logical: &str, data_type: &PrimitiveType) -> Result<ArrayRef> {
     match (map.keys().data_type(), map.values().data_type()) {
         (ArrowType::Utf8, ArrowType::Utf8) => {
             let (keys, values) = (map.keys().as_string::<i32>(), map.values().as_string::<i32>());
-            distinct_values(map, keys, values, [physical, logical], data_type)
+            distinct_values(map, keys, values, wanted, logical, data_type)
         }
         (ArrowType::Utf8View, ArrowType::Utf8View) => {
             let (keys, values) = (map.keys().as_string_view(), map.values().as_string_view());
-            distinct_values(map, keys, values, [physical, logical], data_type)
+            distinct_values(map, keys, values, wanted, logical, data_type)
         }
         _ => Err(Error::corrupt("partition values are not strings")),
     }
@@ -151,7 +152,8 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
     map: &MapArray,
     keys: T,
     values: T,
-    [physical, logical]: [&str; 2],
+    [first, second]: [&str; 2],
+    logical: &str,
     data_type: &PrimitiveType,
 ) -> Result<ArrayRef> {
     let offsets = map.value_offsets();
@@ -166,7 +168,7 @@ fn distinct_values<'a, T: StringArrayType<'a>>(
         let entries = if map.is_null(row) { 0..0 } else { position(start)..position(end) };
         // If a key is there twice, the last entry counts, as in the struct that a reader gets.
         let last = |name: &str| entries.clone().rfind(|i| keys.value(*i) == name);
-        let entry = last(physical).or_else(|| last(logical));
+        let entry = last(first).or_else(|| last(second));
         let text = entry.filter(|i| values.is_valid(*i)).map(|i| values.value(i)).unwrap_or_default();
         let known = if before.0 == text { before.1 } else { distinct.get(text).copied() };
         let index = match known {

@@ -1,7 +1,7 @@
 //! Computes the rows of an UPDATE: new values in some columns.
 //!
 //! A column is named by its path. If a field of a struct that is NULL is assigned, the struct is no longer NULL. A new value
-//! is an expression over the old row, stored by the rules of Spark's ANSI store assignment, or a constant. Columns
+//! is an expression over the old row, stored as CAST in ANSI mode converts it, or a constant. Columns
 //! that the table generates are computed again.
 //!
 //! Invariant: other values do not change, and the new rows have the schema of the old ones
@@ -22,7 +22,9 @@ use arrow_select::take::take;
 use crate::constraint::{Rules, Source};
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
-use crate::expression::{Assignment, BoundExpression, Context, Expression, Name, parse_value};
+use crate::expression::{
+    Assignment, BoundExpression, Context, Conversion, Expression, MissingFields, Name, parse_value,
+};
 use crate::scalar::partition::normalise;
 use crate::schema::arrow::{cast_strictly, to_arrow_type};
 use crate::schema::identity::is_identity;
@@ -74,6 +76,8 @@ pub struct Target<'a> {
     pub constraints: &'a BTreeMap<String, String>,
     /// The current time in microseconds since the epoch, if it may be asked for.
     pub now: Option<i64>,
+    /// What becomes of the fields that an assigned struct lacks.
+    pub missing: MissingFields,
 }
 
 #[derive(Debug, Clone)]
@@ -94,13 +98,19 @@ pub(crate) enum Computed {
 
 impl Computed {
     /// The new value of the column `name`, if it is not the column's default.
-    pub(crate) fn new(value: NewValue, name: &str, to: &DataType, bind: Bind<'_>) -> Result<Self> {
+    pub(crate) fn new(
+        value: NewValue,
+        name: &str,
+        (to, missing): (&DataType, MissingFields),
+        bind: Bind<'_>,
+    ) -> Result<Self> {
         let parsed = match value {
             NewValue::Value(value) => return Ok(Self::Value(value)),
             NewValue::Expression(sql) => parse_value(&sql)?,
             NewValue::Parsed(parsed) => parsed,
         };
-        Ok(Self::Assignment(Box::new(Assignment::new(bind(parsed)?, name, to)?)))
+        let assignment = Assignment::completing(bind(parsed)?, name, to, Conversion::Cast, missing)?;
+        Ok(Self::Assignment(Box::new(assignment)))
     }
 
     /// The bytes of constants in each row.
@@ -111,15 +121,15 @@ impl Computed {
         }
     }
 
-    /// The values for rows. `number`: the number of a row in messages.
+    /// The values for rows. `old`: the values of the column in the old rows. `number`: the number of a row in messages.
     pub(crate) fn values(
         &self,
         rows: &RecordBatch,
-        now: Option<i64>,
+        (now, old): (Option<i64>, Option<&ArrayRef>),
         number: &dyn Fn(usize) -> u64,
     ) -> Result<ArrayRef> {
         match self {
-            Self::Assignment(assignment) => assignment.values_numbered(rows, now, number),
+            Self::Assignment(assignment) => assignment.values_numbered(rows, (now, old), number),
             Self::Value(value) => Ok(take(value, &UInt64Array::from(vec![0; rows.num_rows()]), None)?),
         }
     }
@@ -177,7 +187,7 @@ impl RowUpdate {
             }
             let value = match value.is_default() {
                 true => default_of(&rules, &at, field).map(Computed::Value),
-                false => Computed::new(value, &name, &field.data_type, bind),
+                false => Computed::new(value, &name, (&field.data_type, table.missing), bind),
             };
             let value = value.map_err(|e| in_key(&key, &e))?;
             assigned.push(Assigned { at, name, nullable: field.nullable, value });
@@ -218,8 +228,9 @@ impl RowUpdate {
     pub fn apply(&self, old: &RecordBatch, on: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<RecordBatch> {
         let mut columns = old.columns().to_vec();
         for assigned in &self.assigned {
-            let values = assigned.value.values(on, self.now, number)?;
             let Some((first, inside)) = assigned.at.split_first() else { continue };
+            let whole = old.columns().get(*first).filter(|_| inside.is_empty());
+            let values = assigned.value.values(on, (self.now, whole), number)?;
             let values = if self.partitions.contains(first) { normalise(&values)? } else { values };
             refuse_null(&values, &assigned.name, assigned.nullable, number)?;
             let column = columns.get_mut(*first).ok_or_else(missing)?;

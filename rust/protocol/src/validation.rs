@@ -219,7 +219,9 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
     let forbidden = |c: &char| mapping == ColumnMapping::None && " ,;{}()\n\t=".contains(*c);
     match name.chars().find(forbidden) {
         Some(bad) => Err(Error::invalid(format!(
-            "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; rename it"
+            "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; rename it, or \
+             set the property delta.columnMapping.mode to name: properties={{\"delta.columnMapping.mode\": \"name\"}} of a \
+             new table, set_properties of an existing one"
         ))),
         None => Ok(()),
     }

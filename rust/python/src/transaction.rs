@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
 use deltic_store::{Storage, Syncing};
+use deltic_table::copies::ClonePlan;
 use deltic_table::scan::count::count_rows;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::TaskGroup;
@@ -326,6 +327,12 @@ pub(crate) fn committed_json(ended: &TransactionEnd) -> Option<String> {
         }
         TransactionEnd::Nothing => None,
     }
+}
+
+/// As [`committed_json`], for a clone that is only planned.
+pub(crate) fn planned_json(plan: &ClonePlan) -> String {
+    let ClonePlan { version, num_added, metrics } = plan;
+    json!({"version": version, "attempts": 0, "num_added_files": num_added, "metrics": metrics}).to_string()
 }
 
 fn summary(outcome: &Outcome) -> String {

@@ -10,8 +10,9 @@
 use std::collections::HashSet;
 
 use deltic_protocol::feature;
+use deltic_protocol::log::LogFile;
 use deltic_protocol::log::expired::{Expired, expired};
-use deltic_protocol::log::name::{CheckpointFormat, LOG_DIR, LogName};
+use deltic_protocol::log::name::{LOG_DIR, LogName};
 use deltic_protocol::log::segment::{Checkpoint, CheckpointKind, Segment};
 use deltic_protocol::property::Properties;
 use futures::TryStreamExt;
@@ -56,21 +57,45 @@ async fn clean(storage: &Storage, now_ms: i64) -> Result<u64> {
         Err(e) if e.is_version_not_found() => return Ok(0),
         Err(e) => return Err(e),
     };
-    let mut removed = 0;
     if let Some(Expired { kept_from, files }) = dispensable(storage, newest_expired).await? {
         // Protected checkpoints are deleted all at once or not at all.
         if kept_from < properties.checkpoint_protection()? {
             return Ok(0);
         }
-        for file in &files {
-            storage.delete(&log_file_path(&file.file_name)).await?;
-            removed += 1;
-        }
-        if feature::supported(protocol).contains("v2Checkpoint") {
-            removed += clean_sidecars(storage, now_ms).await?;
-        }
+        let has_sidecars = feature::supported(protocol).contains("v2Checkpoint");
+        return delete(storage, &files, has_sidecars.then_some(now_ms)).await;
     }
-    Ok(removed)
+    Ok(0)
+}
+
+/// Deletes the log before the version `kept_from`, which has a checkpoint, and returns the number of files.
+///
+/// # Errors
+/// `Corrupt` if the checkpoint is damaged; nothing is deleted then. Those of reading the log and of the store.
+pub(crate) async fn truncate_log(storage: &Storage, kept_from: u64, now_ms: i64) -> Result<u64> {
+    let listing = LogSource::of(storage).list(0).await?;
+    let checkpoint = Segment::choose(&listing, Some(kept_from), false)?.checkpoint;
+    let Some(checkpoint) = checkpoint.filter(|checkpoint| checkpoint.version == kept_from) else {
+        return Err(Error::corrupt("the version has no checkpoint, so older ones are kept").at_version(kept_from));
+    };
+    check_whole(storage, &checkpoint).await?;
+    match expired(&listing, kept_from) {
+        Some(found) => delete(storage, &found.files, Some(now_ms)).await,
+        None => Ok(0),
+    }
+}
+
+/// Deletes files of the log. If the time is given, also sidecars that no checkpoint names any more. Returns the number of files.
+async fn delete(storage: &Storage, files: &[LogFile], sidecars_at_ms: Option<i64>) -> Result<u64> {
+    let mut removed = 0;
+    for file in files {
+        storage.delete(&log_file_path(&file.file_name)).await?;
+        removed += 1;
+    }
+    match sidecars_at_ms {
+        Some(now_ms) => Ok(removed + clean_sidecars(storage, now_ms).await?),
+        None => Ok(removed),
+    }
 }
 
 /// The files that may be deleted from a log in which every version up to `newest_expired` has expired.
@@ -134,28 +159,27 @@ async fn clean_sidecars(storage: &Storage, now_ms: i64) -> Result<u64> {
 async fn named_sidecars(storage: &Storage, read_before: &mut HashSet<(String, u64, i64)>) -> Result<HashSet<String>> {
     let mut named = HashSet::new();
     for file in LogSource::of(storage).list(0).await?.iter().filter(|file| file.size > 0) {
-        let kind = match &file.name {
-            LogName::CheckpointClassic { .. } => CheckpointKind::Classic,
-            LogName::CheckpointUuid { format: CheckpointFormat::Json, .. } => {
-                CheckpointKind::Uuid(CheckpointFormat::Json)
-            }
-            LogName::CheckpointUuid { format: CheckpointFormat::Parquet, .. } => {
-                CheckpointKind::Uuid(CheckpointFormat::Parquet)
-            }
-            // Checkpoints in several parts name no sidecars.
-            LogName::Commit { .. }
-            | LogName::Compacted { .. }
-            | LogName::Checksum { .. }
-            | LogName::CheckpointMultiPart { .. } => continue,
-        };
+        let Some(checkpoint) = single_file_checkpoint(file) else { continue };
         // A classic checkpoint may have been overwritten by another one.
         if read_before.insert((file.file_name.clone(), file.size, file.modified_ms)) {
-            let checkpoint = Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] };
             let open = OpenCheckpoint::open(storage, &checkpoint).await?;
             named.extend(open.sidecars().iter().map(|(path, _)| file_name(path).to_owned()));
         }
     }
     Ok(named)
+}
+
+/// The checkpoint that a file of the log is, unless it is none or only a part of one. Those in parts are V1 checkpoints.
+pub(crate) fn single_file_checkpoint(file: &LogFile) -> Option<Checkpoint> {
+    let kind = match &file.name {
+        LogName::CheckpointClassic { .. } => CheckpointKind::Classic,
+        LogName::CheckpointUuid { format, .. } => CheckpointKind::Uuid(*format),
+        LogName::Commit { .. }
+        | LogName::Compacted { .. }
+        | LogName::Checksum { .. }
+        | LogName::CheckpointMultiPart { .. } => return None,
+    };
+    Some(Checkpoint { version: file.name.version(), kind, files: vec![file.clone()] })
 }
 
 fn file_name(path: &str) -> &str {

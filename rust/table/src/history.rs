@@ -147,6 +147,14 @@ impl Timeline {
         Snapshot::open_segment(&self.storage, segment).await
     }
 
+    /// When a version was committed; none if its commit is not in the log.
+    pub async fn time_of(&self, version: u64) -> Result<Option<i64>> {
+        match self.commits.binary_search_by_key(&version, Commit::version) {
+            Ok(index) => Ok(self.at(index).await?.map(|(_, time)| time)),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// The newest version that was committed at or before `time_ms`.
     ///
     /// # Errors

@@ -1,18 +1,19 @@
 //! Rewrites files: copies the rows that an UPDATE or a DELETE keeps, or all rows, maybe in another order.
 //!
-//! Copied rows keep their row ids and row commit versions, in the columns that the table's properties name. They are
-//! streamed: memory use is that of a scan and a writer.
+//! Copied rows keep their row ids and row commit versions, in the columns that the table's properties name. They also keep the
+//! strings of their partition values ([`with_partition_strings`]). They are streamed: memory use is that of a scan and a writer.
 //!
-//! Proved by `dml::copies_keep_order_and_ids`.
+//! Proved by `dml::copies_keep_order_and_ids` and `tests/python/test_partition_strings.py`.
 //!
-//! PROTOCOL.md: "Writer Requirements for Row Tracking".
+//! PROTOCOL.md: "Writer Requirements for Row Tracking", "Partition Value Serialization".
 
 use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::{Schema, SchemaRef};
 use deltic_protocol::property::{Properties, RowTracking};
-use deltic_protocol::schema::StructType;
+use deltic_protocol::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use futures::{Stream, StreamExt, TryStreamExt};
 
 use crate::error::{Error, Result};
@@ -33,7 +34,8 @@ pub(crate) type Written = (Vec<DataFile>, Syncing);
 pub(crate) struct Copying {
     pub(crate) read: ReadSpec,
     pub(crate) write: WriteSpec,
-    /// The schema for the writer: hidden columns have other names in files than in a scan.
+    /// The schema for the writer: hidden columns have other names in files than in a scan. At its end are the strings of the
+    /// partition values.
     written: SchemaRef,
     /// Limits on the memory of the writer.
     limits: Limits,
@@ -76,8 +78,8 @@ impl Copying {
     /// # Errors
     /// As [`Reader::new`].
     pub(crate) fn of_specs(storage: &Storage, read: ReadSpec, write: WriteSpec) -> Result<Self> {
-        let schema = Reader::new(storage.clone(), read.clone())?.schema();
-        let visible = schema.fields().len() - write.hidden_columns.len();
+        let visible = read.columns.len() - write.hidden_columns.len();
+        let schema = Reader::new(storage.clone(), with_partition_strings(&read, &mut [])?)?.schema();
         let mut fields: Vec<_> = schema.fields().iter().cloned().collect();
         for (field, hidden) in fields.iter_mut().skip(visible).zip(&write.hidden_columns) {
             *field = Arc::new(field.as_ref().clone().with_name(&hidden.name));
@@ -103,11 +105,22 @@ impl Copying {
 
     /// Writes the rows of `tasks`, in their order.
     pub(crate) async fn copy(&self, storage: &Storage, tasks: Vec<FileTask>, clock: Clock) -> Result<Written> {
-        let reader = Reader::new(storage.clone(), self.read.clone())?;
-        self.write(storage, reader.read(tasks, ReadOptions::default()), clock).await
+        let rows = self.rows(storage, tasks, ReadOptions::default())?;
+        self.write(storage, rows, clock).await
     }
 
-    /// Writes rows that were read in this way.
+    /// The rows of `tasks`, in their order, with the strings of their partition values.
+    pub(crate) fn rows(
+        &self,
+        storage: &Storage,
+        mut tasks: Vec<FileTask>,
+        options: ReadOptions,
+    ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
+        let read = with_partition_strings(&self.read, &mut tasks)?;
+        Ok(Reader::new(storage.clone(), read)?.read(tasks, options))
+    }
+
+    /// Writes rows with the columns of [`Copying::rows`].
     pub(crate) async fn write(
         &self,
         storage: &Storage,
@@ -115,12 +128,45 @@ impl Copying {
         clock: Clock,
     ) -> Result<Written> {
         let writer = DataWriter::new(storage.clone(), &self.write, clock)?.with_limits(self.limits);
+        let writer = writer.with_partition_strings();
         let named = |batch: Result<RecordBatch>| {
             Ok(RecordBatch::try_new(Arc::clone(&self.written), batch?.columns().to_vec())?)
         };
         let counted = rows.map(named).inspect_ok(|batch| self.progress.advance(batch.num_rows() as u64));
         writer.write_all_unsynced(counted).await
     }
+}
+
+/// Reads also the strings of partition values: after the other columns, one for each partition column, with the string that the
+/// log has for the row's file, or NULL if the value is NULL. Sets the strings of `tasks`.
+///
+/// A file with copied rows gets the same strings, since a value has more than one. The values of two strings may even differ
+/// for other clients: only the writer of a timestamp without a time zone knows its zone.
+///
+/// # Errors
+/// `Unsupported` if the table has a column named like one of these.
+pub(crate) fn with_partition_strings(read: &ReadSpec, tasks: &mut [FileTask]) -> Result<ReadSpec> {
+    let mapping = ColumnMapping::parse(&read.column_mapping)?;
+    let (mut schema, mut columns) = (StructType::clone(&read.schema), read.columns.clone());
+    for name in &read.partition_columns {
+        let column = format!("_metadata.partition_string.{name}");
+        refuse_column(&read.schema, &column)?;
+        let [key, other_key]: [&str; 2] = match read.schema.field(name) {
+            Some(field) => mapping.partition_keys(&read.schema, field)?,
+            None => [name, name],
+        };
+        for task in tasks.iter_mut() {
+            let values = &task.partition_values;
+            // An empty constant is NULL, as an empty partition value is.
+            let string = values.get(key).or_else(|| values.get(other_key)).cloned().flatten().unwrap_or_default();
+            task.constants.insert(column.clone(), string);
+        }
+        let mut field = StructField::new(&column, DataType::STRING, true);
+        field.metadata.insert(PHYSICAL_NAME.to_owned(), column.clone().into());
+        schema.fields.push(field);
+        columns.push(column);
+    }
+    Ok(ReadSpec { schema: TableSchema::from(schema), columns, ..read.clone() })
 }
 
 /// Refuses a table that has a column with this name, which is needed for another column.

@@ -8,7 +8,7 @@ use arrow_array::types::{Date32Type, Int32Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, Int32Array, RecordBatch, StringArray, StructArray};
 use deltic_protocol::constraint::{ColumnDefault, Constraint, GeneratedColumn, Rules, Source, check_constraints};
 use deltic_protocol::error::Kind;
-use deltic_protocol::expression::{Assignment, Context, parse_expression};
+use deltic_protocol::expression::{Assignment, Context, Conversion, parse_expression};
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::{ArrayType, DataType, PrimitiveType, StructField, StructType};
@@ -234,12 +234,35 @@ fn an_unused_default_is_not_evaluated() {
     assert_eq!(*error.kind(), Kind::Unsupported { features: vec!["function uuid".to_owned()] });
 }
 
+/// Compares what a column stores of expressions' values: a value, or an error that begins as expected.
+fn check_stored(cases: &[(&str, &DataType, &str)], conversion: Conversion) {
+    for (sql, to, expected) in cases {
+        let bound = parse_expression(sql).unwrap().bind(&schema()).unwrap();
+        let context = Context { now: None, first_row: 7 };
+        let stored = Assignment::new(bound, "c", to, conversion).and_then(|assigned| {
+            assert_eq!(assigned.data_type(), *to);
+            assigned.values(&rows().slice(0, 1), context)
+        });
+        let stored = match stored {
+            Ok(values) if values.is_null(0) => "NULL".to_owned(),
+            Ok(values) => deltic_protocol::scalar::Scalar::from_array(&values, 0).unwrap().to_string(),
+            Err(error) => {
+                assert_eq!(*error.kind(), Kind::Invalid, "{error}");
+                format!("error: {}", error.message())
+            }
+        };
+        let is_expected =
+            if expected.starts_with("error: ") { stored.starts_with(expected) } else { stored == *expected };
+        assert!(is_expected, "{sql}: {stored}");
+    }
+}
+
 #[test]
-fn values_are_stored_only_where_they_fit() {
+fn values_of_the_table_are_stored_only_where_they_fit() {
     let p = |primitive| DataType::Primitive(primitive);
     let (byte, float) = (p(PrimitiveType::Byte), p(PrimitiveType::Float));
     let decimal = p(PrimitiveType::Decimal { precision: 4, scale: 2 });
-    for (sql, to, expected) in [
+    let cases = [
         ("a", &DataType::LONG, "1"),
         ("a", &DataType::STRING, "1"),
         ("NULL", &DataType::DATE, "NULL"),
@@ -259,23 +282,42 @@ fn values_are_stored_only_where_they_fit() {
         ("TRUE", &DataType::INTEGER, "error: `TRUE` of type boolean cannot be stored in the column `c`"),
         ("a", &DataType::DATE, "error: `a` of type integer cannot be stored in the column `c` of type date"),
         ("p", &DataType::STRING, "error: `p` of type struct"),
-    ] {
-        let bound = parse_expression(sql).unwrap().bind(&schema()).unwrap();
-        let context = Context { now: None, first_row: 7 };
-        let stored = Assignment::new(bound, "c", to).and_then(|assigned| {
-            assert_eq!(assigned.data_type(), to);
-            assigned.values(&rows().slice(0, 1), context)
-        });
-        let stored = match stored {
-            Ok(values) if values.is_null(0) => "NULL".to_owned(),
-            Ok(values) => deltic_protocol::scalar::Scalar::from_array(&values, 0).unwrap().to_string(),
-            Err(error) => {
-                assert_eq!(*error.kind(), Kind::Invalid, "{error}");
-                format!("error: {}", error.message())
-            }
-        };
-        let is_expected =
-            if expected.starts_with("error: ") { stored.starts_with(expected) } else { stored == expected };
-        assert!(is_expected, "{sql}: {stored}");
-    }
+    ];
+    check_stored(&cases, Conversion::Exact);
+}
+
+/// The results of the same assignments in delta-spark: `tests/interop/test_update.py`.
+#[test]
+fn assigned_values_are_stored_as_a_cast_converts_them() {
+    let p = |primitive| DataType::Primitive(primitive);
+    let (byte, bytes) = (p(PrimitiveType::Byte), p(PrimitiveType::Binary));
+    let decimal = p(PrimitiveType::Decimal { precision: 4, scale: 2 });
+    let cases = [
+        ("a / 8", &decimal, "0.13"),
+        ("a * -0.125", &decimal, "-0.13"),
+        ("1.7", &DataType::INTEGER, "1"),
+        ("-2.7e0", &DataType::LONG, "-2"),
+        ("' 7 '", &DataType::INTEGER, "7"),
+        ("'0.125'", &decimal, "0.13"),
+        ("TRUE", &DataType::INTEGER, "1"),
+        ("'2024-02-29'", &DataType::DATE, "2024-02-29"),
+        ("'2024-02-29 10:00:00'", &DataType::TIMESTAMP, "2024-02-29T10:00:00.000000Z"),
+        ("'yes'", &DataType::BOOLEAN, "true"),
+        ("a", &DataType::TIMESTAMP, "1970-01-01T00:00:01.000000Z"),
+        ("TIMESTAMP '1970-01-01 00:00:01.5'", &DataType::LONG, "1"),
+        ("a + 127", &byte, "error: row 7: the integer 128 cannot be cast to byte, which the column `c` is"),
+        ("a * 100", &decimal, "error: row 7: the integer 100 cannot be cast to decimal(4,2)"),
+        ("DOUBLE 'NaN'", &DataType::LONG, "error: row 7: the double NaN cannot be cast to long"),
+        (
+            "DOUBLE '-Infinity'",
+            &decimal,
+            "error: row 7: -Infinity cannot be cast to decimal(4,2), which the column `c` is",
+        ),
+        ("'7.5'", &DataType::INTEGER, "error: row 7: '7.5' cannot be cast to integer, which the column `c` is"),
+        ("'2024-13-01'", &DataType::DATE, "error: row 7: '2024-13-01' cannot be cast to date, which the column `c` is"),
+        ("a", &DataType::DATE, "error: `a` of type integer cannot be stored in the column `c` of type date"),
+        ("a", &bytes, "error: `a` of type integer cannot be stored in the column `c` of type binary"),
+        ("p", &DataType::STRING, "error: `p` of type struct"),
+    ];
+    check_stored(&cases, Conversion::Cast);
 }

@@ -7,6 +7,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, Float64Array, Int32Array, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_schema::{Field, Schema};
 use deltic_protocol::error::Kind;
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::expression::{BoundExpression, Context, evaluate_at, parse_expression};
 use deltic_protocol::predicate;
 use deltic_protocol::row_merge::{
@@ -229,6 +230,7 @@ fn inserted_rows_have_the_given_columns() {
         partition_columns: &["name".to_owned()],
         constraints: &BTreeMap::new(),
         now: None,
+        missing: MissingFields::Refused,
     };
     let bind = |parsed| sides.bind(parsed, VisibleSides::Source);
     let set = |set: &[(&str, &str)]| {
@@ -245,7 +247,7 @@ fn inserted_rows_have_the_given_columns() {
         (&[("id", "1"), ("id", "2")], "`id` is given twice"),
         (&[("st.x", "1")], "cannot insert `st.x`"),
         (&[("id", "t.id")], "cannot set `id`: `t.id` has no value here"),
-        (&[("id", "s.name")], "cannot set `id`: `s.name` of type string cannot be stored"),
+        (&[("id", "DATE '2020-01-01'")], "cannot set `id`: `DATE '2020-01-01'` of type date cannot be stored"),
     ] {
         assert!(set(given).unwrap_err().message().starts_with(message), "{given:?}");
     }

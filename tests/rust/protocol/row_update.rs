@@ -7,6 +7,7 @@ use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, St
 use arrow_buffer::NullBuffer;
 use arrow_cast::display::{ArrayFormatter, FormatOptions};
 use deltic_protocol::error::{Kind, Result};
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find};
 use deltic_protocol::schema::arrow::to_rows_schema;
 use deltic_protocol::schema::{DataType, StructField, StructType};
@@ -48,8 +49,13 @@ fn updated(set: &[(&str, &str)], checks: &[(&str, &str)]) -> Result<Vec<String>>
     let constraints: BTreeMap<String, String> =
         checks.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned())).collect();
     let (schema, partition_columns) = (schema(), ["text".to_owned()]);
-    let target =
-        Target { schema: &schema, partition_columns: &partition_columns, constraints: &constraints, now: Some(0) };
+    let target = Target {
+        schema: &schema,
+        partition_columns: &partition_columns,
+        constraints: &constraints,
+        now: Some(0),
+        missing: MissingFields::Refused,
+    };
     let update = RowUpdate::new(set.collect(), target, &|parsed| parsed.bind(&schema))?;
     let new = update.apply(&rows(), &rows(), &|row| 100 + 10 * row as u64)?;
     assert_eq!(new.schema(), rows().schema());
@@ -99,7 +105,7 @@ fn invalid_values_are_reported_with_their_row() {
             "the CHECK constraint `c` (text <> 'x') is violated by row 110 ",
         ),
         (&[("twice", "5")], &[], "row 100 (the first is 0) has another value than the expression of the generated"),
-        (&[("a", "now()")], &[], "cannot set `a`: `"),
+        (&[("a", "current_date()")], &[], "cannot set `a`: `"),
     ] {
         let error = updated(set, checks).unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid, "{set:?}: {error}");

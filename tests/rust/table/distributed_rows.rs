@@ -1,7 +1,7 @@
 //! Distributed DELETE, UPDATE and MERGE, in which tasks read and write the files. Rows, row ids, change data and counts must
 //! be those of the same operation in one process, for any condition and any division into tasks.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -25,6 +25,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::dml::{FEED, IDS, Row, Table, VECTORS, block_on, now, printed};
+use super::sample::add_with;
 
 /// UUIDs that are numbered in their first digits, by which files of this operation are recognized.
 struct Numbered;
@@ -316,6 +317,52 @@ proptest! {
             .filter(|action| action["add"]["deletionVector"].is_null() && !action["add"].is_null() || !action["cdc"].is_null())
             .count();
         prop_assert_eq!(other.on_disk().iter().filter(|path| path.ends_with(".parquet")).count(), named);
+    }
+}
+
+/// Timestamps in two strings that are one value, if the first is in UTC: only its writer knows that.
+#[test]
+fn tasks_keep_the_strings_of_partition_values() {
+    let strings = ["2020-01-01 00:00:00", "2020-01-01T00:00:00.000000Z"];
+    let delete = Statement::Delete("x % 2 = 0".to_owned());
+    let update = Statement::Update("x + 10".to_owned(), "x % 2 = 0".to_owned());
+    let cases = [&[][..], &[FEED], &[VECTORS, FEED]];
+    let cases = cases.iter().flat_map(|properties| [&delete, &update].map(|statement| (properties, statement)));
+    for ((properties, statement), limits) in
+        cases.flat_map(|case| [(case, EACH), (case, TaskLimits { tasks: 1, bytes: 1 })])
+    {
+        let table = Table::new(properties, true);
+        let mut created = table.sample.read(0);
+        for action in created.iter_mut().filter(|action| action.get("metaData").is_some()) {
+            let schema = action["metaData"]["schemaString"].as_str().unwrap();
+            assert!(schema.contains(r#""type":"string""#), "{schema}");
+            action["metaData"]["schemaString"] = schema.replace(r#""string""#, r#""timestamp""#).into();
+        }
+        table.sample.commit(0, &created);
+        table.sample.delete("00000000000000000000.crc");
+        for (number, string) in (0..).zip(strings) {
+            let x: ArrayRef = Arc::new(Int64Array::from(vec![2 * number, 2 * number + 1]));
+            let (path, batch) = (format!("{number}.parquet"), RecordBatch::try_from_iter([("x", x)]).unwrap());
+            let size = table.sample.data_file(&path, &batch);
+            let members = json!({"partitionValues": {"p": string}, "size": size, "stats": "{\"numRecords\":2}"});
+            table.sample.commit(1 + number.cast_unsigned(), &[add_with(&path, members)]);
+        }
+        block_on(async {
+            let mut tx = table.begin().await;
+            run_by_tasks(&table, &mut tx, statement, limits).await.unwrap();
+            table.commit(tx).await.unwrap();
+        });
+        for kind in ["add", "cdc"] {
+            let files = table.last(kind);
+            let written: BTreeSet<&str> =
+                files.iter().filter_map(|file| file["partitionValues"]["p"].as_str()).collect();
+            let marks_alone = properties.contains(&VECTORS) && matches!(statement, Statement::Delete(_));
+            let expected = match kind {
+                "cdc" if marks_alone || properties.is_empty() => BTreeSet::new(),
+                _ => BTreeSet::from(strings),
+            };
+            assert_eq!(written, expected, "{kind}, {properties:?}, {statement:?}");
+        }
     }
 }
 

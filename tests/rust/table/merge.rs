@@ -137,26 +137,102 @@ fn updates_with_and_without_source_rows_find_their_rows() {
     }
 }
 
-#[test]
-fn a_preview_says_what_rules_files_out() {
+/// Six files of ten rows, in two partitions.
+fn six_files() -> Table {
     let table = Table::new(&[VECTORS], true);
     for (p, first) in [("a", 0), ("a", 100), ("a", 200), ("a", 300), ("b", 0), ("b", 100)] {
         table.write(&(first..first + 10).map(|x| (p, Some(x))).collect::<Vec<_>>());
     }
-    let update = [(When::Matched, None, all())];
-    let preview = |on: &str, rows: &[Row], clauses| {
-        let request = MergeRequest { on: on.to_owned(), ..request(clauses) };
-        let preview = block_on(async {
-            let rows = batch(rows);
-            let mut transaction = table.begin().await;
-            let source = (rows.schema(), vec![rows]);
-            transaction.merge_preview(source, request, (&World, now)).await.unwrap()
-        });
-        let Preview { skipped_by_partition, skipped_by_statistics, skipped_by_keys, files_read, files_total, .. } =
-            preview;
-        assert_eq!(files_total, 6);
-        [skipped_by_partition, skipped_by_statistics, skipped_by_keys, files_read]
+    table
+}
+
+/// How many of [`six_files`] a merge skips by partition values, by statistics and by keys, and how many it reads.
+fn skipped(table: &Table, on: &str, rows: &[Row], clauses: &[(When, Option<&str>, ClauseAction)]) -> [u64; 4] {
+    let request = MergeRequest { on: on.to_owned(), ..request(clauses) };
+    let preview = block_on(async {
+        let rows = batch(rows);
+        let mut transaction = table.begin().await;
+        let source = (rows.schema(), vec![rows]);
+        transaction.merge_preview(source, request, (&World, now)).await.unwrap()
+    });
+    let Preview { skipped_by_partition, skipped_by_statistics, skipped_by_keys, files_read, files_total, .. } = preview;
+    assert_eq!(files_total, 6);
+    [skipped_by_partition, skipped_by_statistics, skipped_by_keys, files_read]
+}
+
+#[test]
+fn files_are_read_that_match_or_satisfy_a_clause() {
+    let table = six_files();
+    let on = "source.x = target.x AND source.p = target.p";
+    let one = [("a", Some(5))];
+    let gone = |condition: &'static str| (When::NotMatchedBySource, Some(condition), ClauseAction::Delete);
+    let changed = |condition: &'static str| {
+        let set = vec![("x".to_owned(), NewValue::Expression("target.x + 1000".to_owned()))];
+        (When::NotMatchedBySource, Some(condition), ClauseAction::Set(set))
     };
+    let update = (When::Matched, None, all());
+    assert_eq!(skipped(&table, on, &one, &[update.clone(), gone("target.p = 'b'")]), [0, 0, 3, 3]);
+    assert_eq!(skipped(&table, on, &one, &[gone("p = 'b' AND x < 50"), changed("x >= 300")]), [0, 0, 3, 3]);
+    // What the condition of the merge says of the target does not rule out files of the clauses.
+    let of_a = format!("{on} AND target.p = 'a' AND target.x < 250");
+    assert_eq!(skipped(&table, &of_a, &one, &[gone("target.p = 'b' AND target.x < 50")]), [0, 2, 2, 2]);
+    assert_eq!(skipped(&table, &of_a, &[], &[gone("target.x >= 300")]), [0, 2, 3, 1]);
+    assert_eq!(skipped(&table, on, &[], &[gone("target.p = 'c'")]), [0, 0, 6, 0]);
+    // A part of a condition may be no filter; without a filter all files are read.
+    assert_eq!(skipped(&table, on, &one, &[gone("p = 'b' AND CAST(x AS STRING) <> ''")]), [0, 0, 3, 3]);
+    assert_eq!(skipped(&table, on, &one, &[gone("CAST(x AS STRING) <> ''"), changed("p = 'b'")]), [0, 0, 0, 6]);
+    assert_eq!(skipped(&table, "source.p || 'x' < target.p", &one, &[gone("p = 'b'")]), [0, 0, 0, 6]);
+    // In a file that a clause needs, rows that match are found.
+    let two = [("b", Some(3)), ("b", Some(105))];
+    let clauses = [(When::Matched, None, all()), gone("target.p = 'b' AND target.x < 50")];
+    let merged = block_on(async {
+        let mut transaction = table.begin().await;
+        let on = format!("{on} AND target.x < 100");
+        let rows = batch(&two);
+        let request = MergeRequest { on, ..request(&clauses) };
+        let merged = merge(&mut transaction, rows, request).await.unwrap();
+        table.commit(transaction).await.unwrap().unwrap();
+        merged
+    });
+    assert_eq!((merged.matched_updated, merged.unmatched_deleted), (1, 9));
+    assert_eq!(table.sorted(&["p", "x"], Some("p = 'b' AND x < 50")), ["b|3"]);
+}
+
+#[test]
+fn a_merge_depends_on_the_rows_that_its_clauses_may_change() {
+    let clauses =
+        [(When::Matched, None, all()), (When::NotMatchedBySource, Some("target.x < 150"), ClauseAction::Delete)];
+    let race = |theirs: &dyn Fn(&Table)| {
+        let table = Table::new(&[VECTORS], false);
+        table.write(&numbers(100..200));
+        let ours = block_on(async {
+            let mut ours = table.begin().await;
+            merge(&mut ours, batch(&[("m", Some(190)), ("m", Some(500))]), request(&clauses)).await.unwrap();
+            ours
+        });
+        theirs(&table);
+        (block_on(table.commit(ours)).map(drop), table)
+    };
+    for added in [120, 500] {
+        let (done, _) = race(&|table| table.write(&[("new", Some(added))]));
+        assert_eq!(conflict(&done.unwrap_err()), Conflict::ConcurrentAppend);
+    }
+    let (done, table) = race(&|table| table.write(&[("new", Some(300))]));
+    done.unwrap();
+    assert_eq!(table.rows(&["x"], None).len(), 51);
+    // A row that neither matches nor satisfies the clause.
+    let (done, table) = race(&|table| drop(table.delete("x = 170")));
+    done.unwrap();
+    assert_eq!(table.rows(&["x"], None).len(), 49);
+    let (done, _) = race(&|table| drop(table.delete("x = 120")));
+    assert_eq!(conflict(&done.unwrap_err()), Conflict::ConcurrentDeleteDelete);
+}
+
+#[test]
+fn a_preview_says_what_rules_files_out() {
+    let table = six_files();
+    let update = [(When::Matched, None, all())];
+    let preview = |on: &str, rows: &[Row], clauses| skipped(&table, on, rows, clauses);
     let (of_both, some) = ("source.x = target.x AND source.p = target.p", [("a", Some(5)), ("b", Some(105))]);
     assert_eq!(preview("source.x = target.x", &some, &update), [0, 0, 2, 4]);
     assert_eq!(preview(&format!("{of_both} AND target.p = 'a'"), &some, &update), [2, 0, 2, 2]);

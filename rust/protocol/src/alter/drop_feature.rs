@@ -1,8 +1,9 @@
 //! DROP FEATURE: removes a feature from a table's protocol.
 //!
 //! The newest version must have no trace of the feature. Its properties are removed here; if rows or files use it, the drop
-//! is refused, and the error says what to do. Older versions may have traces. If readers must know the feature, checkpoints
-//! keep readers from reading the log of these versions; the feature `checkpointProtection` keeps these checkpoints.
+//! is refused, and the error says what to do. Older versions may have traces. If readers must know the feature, either
+//! checkpoints keep readers from reading the log of these versions, and the feature `checkpointProtection` keeps these
+//! checkpoints; or the log of these versions is deleted.
 //!
 //! PROTOCOL.md: "Protocol Evolution", "Disabled Features"; RFC "Checkpoint Protection".
 
@@ -13,7 +14,7 @@ use crate::action::Metadata;
 use crate::constraint::check_constraints;
 use crate::error::{Error, Result};
 use crate::feature;
-use crate::property::Properties;
+use crate::property::{CheckpointPolicy, Properties};
 use crate::schema::assign::{map_each, strip};
 use crate::schema::evolve::CURRENT_DEFAULT;
 use crate::schema::mapping::ColumnMapping;
@@ -23,13 +24,35 @@ use crate::schema::{StructField, StructType, json as schema_json};
 /// The property that says before which version checkpoints are protected.
 pub const CHECKPOINT_PROTECTION_VERSION: &str = "delta.requireCheckpointProtectionBeforeVersion";
 
+/// What happens to the log of older versions when a feature is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OldLog {
+    /// It is kept: only writers need the feature.
+    Kept,
+    /// It is kept behind protected checkpoints, or deleted: readers of it need the feature.
+    ProtectedOrDeleted,
+    /// It is deleted.
+    Deleted,
+}
+
+/// How a feature is dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dropping {
+    /// The log of older versions is kept.
+    KeepsLog,
+    /// It is kept behind checkpoints that are protected.
+    ProtectsCheckpoints,
+    /// Its part with traces of the feature was deleted.
+    TruncatedLog,
+}
+
 /// A feature that can be dropped.
 #[derive(Debug, Clone, Copy)]
 pub struct Droppable {
     /// Its name.
     pub name: &'static str,
-    /// Whether readers without the feature must be kept from reading older versions.
-    pub guards_history: bool,
+    /// What happens to the log of older versions.
+    pub old_log: OldLog,
     /// Properties that go with it.
     properties: &'static [&'static str],
     /// Features that need it.
@@ -38,35 +61,36 @@ pub struct Droppable {
 
 const fn row(
     name: &'static str,
-    guards_history: bool,
+    old_log: OldLog,
     properties: &'static [&'static str],
     needed_by: &'static [&'static str],
 ) -> Droppable {
-    Droppable { name, guards_history, properties, needed_by }
+    Droppable { name, old_log, properties, needed_by }
 }
 
 /// Every feature that can be dropped.
 #[rustfmt::skip]
 const DROPPABLE: &[Droppable] = &[
-    row("allowColumnDefaults", false, &[], &[]),
-    row("changeDataFeed", false, &["delta.enableChangeDataFeed", "delta.enableChangeDataCapture"], &[]),
-    row("checkConstraints", false, &[], &[]),
-    row("clustering", false, &[], &[]),
-    row("columnMapping", true, &["delta.columnMapping.mode", "delta.columnMapping.maxColumnId"], &["icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "columnMappingUsageTracking"]),
-    row("deletionVectors", true, &["delta.enableDeletionVectors"], &[]),
-    row("domainMetadata", false, &[], &["rowTracking", "clustering", "collations", "collations-preview"]),
-    row("generatedColumns", false, &[], &[]),
-    row("icebergCompatV1", false, &["delta.enableIcebergCompatV1"], &[]),
-    row("icebergCompatV2", false, &["delta.enableIcebergCompatV2"], &["icebergWriterCompatV1"]),
-    row("icebergCompatV3", false, &["delta.enableIcebergCompatV3"], &["icebergWriterCompatV3"]),
-    row("identityColumns", false, &[], &[]),
-    row("inCommitTimestamp", false, &["delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"], &["catalogManaged"]),
-    row("materializePartitionColumns", false, &["delta.enableMaterializePartitionColumnsFeature", "delta.writePartitionColumnsToParquet"], &[]),
-    row("rowTracking", false, &["delta.enableRowTracking", "delta.rowTrackingSuspended", "delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"], &["icebergCompatV3"]),
-    row("typeWidening", true, &["delta.enableTypeWidening"], &[]),
-    row("typeWidening-preview", true, &["delta.enableTypeWidening"], &[]),
-    row("v2Checkpoint", true, &["delta.checkpointPolicy"], &[]),
-    row("vacuumProtocolCheck", true, &[], &["catalogManaged"]),
+    row("allowColumnDefaults", OldLog::Kept, &[], &[]),
+    row("changeDataFeed", OldLog::Kept, &["delta.enableChangeDataFeed", "delta.enableChangeDataCapture"], &[]),
+    row("checkConstraints", OldLog::Kept, &[], &[]),
+    row("checkpointProtection", OldLog::Deleted, &[CHECKPOINT_PROTECTION_VERSION], &[]),
+    row("clustering", OldLog::Kept, &[], &[]),
+    row("columnMapping", OldLog::ProtectedOrDeleted, &["delta.columnMapping.mode", "delta.columnMapping.maxColumnId"], &["icebergCompatV1", "icebergCompatV2", "icebergCompatV3", "columnMappingUsageTracking"]),
+    row("deletionVectors", OldLog::ProtectedOrDeleted, &["delta.enableDeletionVectors"], &[]),
+    row("domainMetadata", OldLog::Kept, &[], &["rowTracking", "clustering", "collations", "collations-preview"]),
+    row("generatedColumns", OldLog::Kept, &[], &[]),
+    row("icebergCompatV1", OldLog::Kept, &["delta.enableIcebergCompatV1"], &[]),
+    row("icebergCompatV2", OldLog::Kept, &["delta.enableIcebergCompatV2"], &["icebergWriterCompatV1"]),
+    row("icebergCompatV3", OldLog::Kept, &["delta.enableIcebergCompatV3"], &["icebergWriterCompatV3"]),
+    row("identityColumns", OldLog::Kept, &[], &[]),
+    row("inCommitTimestamp", OldLog::Kept, &["delta.enableInCommitTimestamps", "delta.inCommitTimestampEnablementVersion", "delta.inCommitTimestampEnablementTimestamp"], &["catalogManaged"]),
+    row("materializePartitionColumns", OldLog::Kept, &["delta.enableMaterializePartitionColumnsFeature", "delta.writePartitionColumnsToParquet"], &[]),
+    row("rowTracking", OldLog::Kept, &["delta.enableRowTracking", "delta.rowTrackingSuspended", "delta.rowTracking.materializedRowIdColumnName", "delta.rowTracking.materializedRowCommitVersionColumnName"], &["icebergCompatV3"]),
+    row("typeWidening", OldLog::ProtectedOrDeleted, &["delta.enableTypeWidening"], &[]),
+    row("typeWidening-preview", OldLog::ProtectedOrDeleted, &["delta.enableTypeWidening"], &[]),
+    row("v2Checkpoint", OldLog::ProtectedOrDeleted, &["delta.checkpointPolicy"], &[]),
+    row("vacuumProtocolCheck", OldLog::ProtectedOrDeleted, &[], &["catalogManaged"]),
 ];
 
 /// The feature of a table that is to be dropped.
@@ -92,15 +116,52 @@ pub fn find_droppable(before: Before<'_>, name: &str) -> Result<&'static Droppab
     }
 }
 
-/// The table without the properties and column metadata of a feature, which its protocol still has.
+/// Whether metadata use a feature that readers need. A property that disables the feature is no use.
+///
+/// # Errors
+/// `Corrupt` if the schema or a property has no valid value.
+pub fn uses_feature(metadata: &Metadata, name: &str) -> Result<bool> {
+    let properties = Properties::of(metadata);
+    match name {
+        "columnMapping" => {
+            let schema = metadata.schema()?;
+            Ok(properties.column_mapping_mode()? != ColumnMapping::None || strip(&schema) != *schema)
+        }
+        "deletionVectors" => properties.deletion_vectors(),
+        "typeWidening" | "typeWidening-preview" => {
+            let schema = metadata.schema()?;
+            Ok(widened_column(&schema).is_some())
+        }
+        "v2Checkpoint" => Ok(properties.checkpoint_policy()? == CheckpointPolicy::TwoLevel),
+        _ => Ok(false),
+    }
+}
+
+/// The table with a feature disabled, which its protocol still has: without the properties and column metadata of it.
 ///
 /// # Errors
 /// `Invalid`, naming it, if something else in the metadata uses the feature.
 pub fn disabled(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> {
-    let schema = metadata.schema()?;
-    refuse_uses(metadata, &schema, droppable.name)?;
+    let mut after = without_metadata(metadata, droppable)?;
+    if droppable.name == "v2Checkpoint" {
+        // Without the property, the feature alone would allow such checkpoints.
+        after.configuration.insert("delta.checkpointPolicy".to_owned(), "classic".to_owned());
+    }
+    Ok(after)
+}
+
+/// The table without the properties of a feature.
+pub fn without_properties(metadata: &Metadata, droppable: &Droppable) -> Metadata {
     let mut after = metadata.clone();
     after.configuration.retain(|key, _| !droppable.properties.contains(&key.as_str()));
+    after
+}
+
+/// The table without the properties and column metadata of a feature.
+fn without_metadata(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> {
+    let schema = metadata.schema()?;
+    refuse_uses(metadata, &schema, droppable.name)?;
+    let mut after = without_properties(metadata, droppable);
     let stripped = match droppable.name {
         "columnMapping" => strip(&schema),
         "typeWidening" | "typeWidening-preview" => without_type_changes(&schema),
@@ -116,15 +177,15 @@ pub fn disabled(metadata: &Metadata, droppable: &Droppable) -> Result<Metadata> 
 ///
 /// # Errors
 /// As [`find_droppable`] and [`disabled`].
-pub fn without_feature(before: Before<'_>, name: &str, guards: bool) -> Result<Altered> {
+pub fn without_feature(before: Before<'_>, name: &str, dropping: Dropping) -> Result<Altered> {
     let droppable = find_droppable(before, name)?;
-    let mut metadata = disabled(before.metadata, droppable)?;
+    let mut metadata = without_metadata(before.metadata, droppable)?;
     let mut protocol = feature::without(before.protocol, name);
-    if guards {
+    if dropping == Dropping::ProtectsCheckpoints {
         protocol = feature::with_listed(&protocol, "checkpointProtection");
         metadata.configuration.insert(CHECKPOINT_PROTECTION_VERSION.to_owned(), before.version.to_string());
     }
-    let parameters = [("featureName", json!(name)), ("truncateHistory", json!(false))];
+    let parameters = [("featureName", json!(name)), ("truncateHistory", json!(dropping == Dropping::TruncatedLog))];
     Ok(Altered {
         metadata,
         protocol: Some(protocol),

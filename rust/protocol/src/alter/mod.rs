@@ -25,7 +25,8 @@ mod step;
 pub use clustering::{CLUSTERING_FEATURE, clustering_paths};
 pub use copied::copied;
 pub use drop_feature::{
-    CHECKPOINT_PROTECTION_VERSION, Droppable, disabled, find_droppable, renamed_column, widened_column, without_feature,
+    CHECKPOINT_PROTECTION_VERSION, Droppable, Dropping, OldLog, disabled, find_droppable, renamed_column, uses_feature,
+    widened_column, without_feature, without_properties,
 };
 pub use properties::constraint_key;
 pub use restore::restored;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::attempt::SerializedCommit;
-use super::conflict::refuse;
+use super::conflict::{refuse, refuse_lost_file};
 use super::marked::{AddedFiles, AddedRows, MarkedFile, MovedRows, WinnerRows};
 use super::prepared::{Committed, Failed, FirstAttempt, PreparedCommit, committed_but_unreadable, unknown_outcome};
 use super::state::{Failure, LoopState, NextStep, PutAnswer, ReadAnswer, UnknownReason};
@@ -255,8 +255,7 @@ impl CommitLoop {
             if is_of_the_store(&error) {
                 return error;
             }
-            let detail = format!("for example {}", first_path.unwrap_or_default());
-            refuse(Conflict::ConcurrentDeleteDelete, &detail).caused_by(error)
+            refuse_lost_file(&first_path.unwrap_or_default()).caused_by(error)
         });
         self.check_once_read(found.map(|found| WinnerInProgress {
             moved: None,

@@ -5,7 +5,7 @@ use arrow_schema::{DataType as ArrowType, Schema};
 
 use super::condition::{Constraint, in_sql};
 use crate::error::{Error, Result};
-use crate::expression::{Assignment, BoundExpression, Column, Context, parse_expression};
+use crate::expression::{Assignment, BoundExpression, Column, Context, Conversion, parse_expression};
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, StructField, StructType};
@@ -50,7 +50,8 @@ impl GeneratedColumn {
             let message = format!("{what} ({sql}) depends on `{other}`, which is generated, too; use other columns");
             return Err(Error::invalid(message));
         }
-        let value = Assignment::new(bound, name, &field.data_type).map_err(|e| in_sql(&what, sql, &e))?;
+        let value =
+            Assignment::new(bound, name, &field.data_type, Conversion::Exact).map_err(|e| in_sql(&what, sql, &e))?;
         let given = Constraint::generated(name, sql, parsed, schema)?;
         Ok(Self { sql: sql.to_owned(), value, given })
     }
@@ -102,7 +103,8 @@ impl ColumnDefault {
             return Err(Error::invalid(message));
         }
         let bound = parsed.bind(&StructType::default()).map_err(|e| in_sql(&what, sql, &e))?;
-        let value = Assignment::new(bound, name, &field.data_type).map_err(|e| in_sql(&what, sql, &e))?;
+        let value =
+            Assignment::new(bound, name, &field.data_type, Conversion::Exact).map_err(|e| in_sql(&what, sql, &e))?;
         Ok(Self { sql: sql.to_owned(), value })
     }
 

@@ -57,7 +57,7 @@ impl Values {
             array = parent.column_by_name(field).ok_or_else(missing)?;
             nulls = NullBuffer::union(nulls.as_ref(), array.logical_nulls().as_ref());
         }
-        // Only IS NULL looks at nested values, and that does not depend on their type.
+        // Nested values come with the metadata of their fields, or without: `nested::of_type`.
         if let DataType::Primitive(_) = column.data_type {
             let expected = to_arrow_type(&column.data_type);
             if *array.data_type() != expected {

@@ -19,7 +19,7 @@ use super::bound::{BoundExpression, Node, Typed};
 use super::column::Values;
 use super::external;
 use super::functions::{Arguments, Definition};
-use super::kernel::{self, Evaluated, EvaluationError, compare, unexpected};
+use super::kernel::{self, Evaluated, EvaluationError, compare, nested, unexpected};
 use crate::error::{Error, Result};
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::arrow::to_arrow_type;
@@ -81,12 +81,12 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
         Node::Literal(value) => literal(value, &typed.data_type, rows.len())?,
         Node::Column(column) => {
             let Values { array, nulls } = Values::find(rows.batch, column)?;
-            with_nulls(&array, nulls)?
+            with_nulls(&nested::of_type(array, &typed.data_type)?, nulls)?
         }
         Node::Now => now(&typed.data_type, rows)?,
         Node::Arithmetic { left, op, right } => arithmetic(left, *op, right, typed, rows)?,
         Node::Cast { operand, is_try } => {
-            kernel::cast(&part(operand, rows)?, &operand.data_type, &typed.data_type, *is_try)?
+            nested::cast(&part(operand, rows)?, &operand.data_type, &typed.data_type, *is_try)?
         }
         Node::Case { branches, otherwise } => case(branches, otherwise, rows)?,
         Node::Coalesce(parts) => coalesce(parts, typed, rows)?,
@@ -119,7 +119,10 @@ fn condition(typed: &Typed, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
         Node::Or(terms) => connected(terms, false, rows)?,
         Node::Not(inner) => not(boolean(&part(inner, rows)?)?)?,
         Node::IsNull(inner) => {
-            let nulls = part(inner, rows)?.logical_nulls();
+            let nulls = match &*inner.node {
+                Node::Column(column) => Values::find(rows.batch, column)?.nulls,
+                _ => part(inner, rows)?.logical_nulls(),
+            };
             BooleanArray::new(nulls.map_or_else(|| BooleanBuffer::new_unset(count), |n| !n.inner()), None)
         }
         Node::Compare { left, op, right } => {

@@ -18,14 +18,14 @@ mod external;
 mod functions;
 mod kernel;
 mod matching;
-mod nested;
+mod misfit;
 mod parse;
 mod print;
 pub(crate) mod resolve;
 mod set;
 mod types;
 
-pub use assign::Assignment;
+pub use assign::{Assignment, Conversion, MissingFields};
 pub use ast::{ArithmeticOp, Expression, Match, Name, Op};
 pub(crate) use bind::of_one_decimal;
 pub use bound::BoundExpression;

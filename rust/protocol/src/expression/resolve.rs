@@ -1,5 +1,7 @@
 //! Finds the column a name means: exact spelling first, else the only one that differs in case.
 
+use std::borrow::Borrow;
+
 use super::ast::Name;
 use super::column::Column;
 use crate::error::{Error, Result};
@@ -59,7 +61,7 @@ fn unknown(schema: &StructType, parent: &[String], name: &str) -> Error {
     if alike > 1 {
         return Error::invalid(format!("{what}, and {alike} differ from it in case only; spell it exactly"));
     }
-    match (nearest(schema, name), schema.fields.len()) {
+    match (nearest_column(schema, name), schema.fields.len()) {
         (Some(names), _) => Error::invalid(format!("{what}; {names}")),
         (None, 0) => Error::invalid(format!("{what}, there are none at all")),
         (None, 1..=MAX_LISTED) => {
@@ -76,12 +78,17 @@ pub(crate) fn unknown_value(schema: &StructType, path: &[String], hint: &str) ->
     if schema.index_of(first).is_some() {
         return None;
     }
-    let near = nearest(schema, first).map(|names| format!(" ({names})")).unwrap_or_default();
+    let near = nearest_column(schema, first).map(|names| format!(" ({names})")).unwrap_or_default();
     Some(Error::invalid(format!("there is no column `{first}`{near}; {hint}")))
 }
 
-/// The names that differ in few letters, or begin with the name.
-fn nearest(schema: &StructType, name: &str) -> Option<String> {
+fn nearest_column(schema: &StructType, name: &str) -> Option<String> {
+    let found = nearest(schema.fields.iter().map(|field| field.name.as_str()), name);
+    sentence(&found.into_iter().map(|name| Name(vec![name.to_owned()]).to_string()).collect::<Vec<_>>())
+}
+
+/// The names that differ in few letters, or begin or end with the name.
+pub(super) fn nearest<'a>(names: impl Iterator<Item = &'a str>, name: &str) -> Vec<&'a str> {
     let lower = name.to_lowercase();
     let length = lower.chars().count();
     let is_near = |candidate: &str, distance: usize| {
@@ -89,22 +96,23 @@ fn nearest(schema: &StructType, name: &str) -> Option<String> {
         (distance <= length.div_ceil(3) && distance < longer)
             || (length >= 3 && (candidate.starts_with(&lower) || candidate.ends_with(&lower)))
     };
-    let mut found: Vec<(usize, &str)> = schema
-        .fields
-        .iter()
+    let mut found: Vec<(usize, &str)> = names
         .take(MAX_CANDIDATES)
-        .filter_map(|field| {
-            let candidate = field.name.to_lowercase();
+        .filter_map(|name| {
+            let candidate = name.to_lowercase();
             let distance = distance(&candidate, &lower);
-            is_near(&candidate, distance).then_some((distance, field.name.as_str()))
+            is_near(&candidate, distance).then_some((distance, name))
         })
         .collect();
     found.sort_by_key(|(distance, _)| *distance);
-    let names: Vec<String> =
-        found.iter().take(MAX_SUGGESTIONS).map(|(_, name)| Name(vec![(*name).to_owned()]).to_string()).collect();
-    match names.as_slice() {
+    found.into_iter().take(MAX_SUGGESTIONS).map(|(_, name)| name).collect()
+}
+
+/// What an error says of the nearest names.
+pub(super) fn sentence<S: Borrow<str>>(names: &[S]) -> Option<String> {
+    match names {
         [] => None,
-        [one] => Some(format!("the nearest is {one}")),
+        [one] => Some(format!("the nearest is {}", one.borrow())),
         several => Some(format!("the nearest are {}", several.join(", "))),
     }
 }

@@ -1,7 +1,9 @@
 //! The types of values, as in Spark's ANSI mode: common types, types of decimal results, possible casts.
 
+use std::sync::Arc;
+
 use super::ast::ArithmeticOp;
-use crate::schema::{DataType, PrimitiveType as P};
+use crate::schema::{ArrayType, DataType, MapType, PrimitiveType as P, StructField, StructType};
 
 /// Most digits of a decimal.
 const MAX_PRECISION: u8 = 38;
@@ -70,19 +72,54 @@ pub(super) fn adjusted(precision: u32, scale: u32) -> P {
     P::Decimal { precision: precision as u8, scale: scale as u8 }
 }
 
-/// The common type of two types.
+/// The type that values of a column's type have in expressions: without the metadata of fields, and anything inside may
+/// be NULL. So values of two columns have one type, and one Arrow type, if they have the same parts.
+pub(super) fn value_type(of: &DataType) -> DataType {
+    let field = |field: &StructField| StructField {
+        name: field.name.clone(),
+        data_type: value_type(&field.data_type),
+        nullable: true,
+        metadata: serde_json::Map::new(),
+    };
+    match of {
+        DataType::Struct(inner) => {
+            DataType::Struct(Arc::new(StructType::new(inner.fields.iter().map(field).collect())))
+        }
+        DataType::Array(array) => array_of(value_type(&array.element)),
+        DataType::Map(map) => map_of(value_type(&map.key), value_type(&map.value)),
+        DataType::Primitive(_) | DataType::Variant | DataType::Foreign(_) => of.clone(),
+    }
+}
+
+fn array_of(element: DataType) -> DataType {
+    DataType::Array(Arc::new(ArrayType { element, contains_null: true }))
+}
+
+fn map_of(key: DataType, value: DataType) -> DataType {
+    DataType::Map(Arc::new(MapType { key, value, value_contains_null: true }))
+}
+
+/// The common type of two types of values. Arrays and maps have one if their parts have, and structs if their fields have the
+/// same names in the same order.
 pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
     if a == b {
         return Some(a.clone());
     }
-    let (Some(p), Some(q)) = (primitive(a), primitive(b)) else {
-        return match (primitive(a), primitive(b)) {
-            (Some(P::Void), _) => Some(b.clone()),
-            (_, Some(P::Void)) => Some(a.clone()),
-            _ => None,
-        };
-    };
-    common_primitive(p, q).map(DataType::Primitive)
+    match (a, b) {
+        (DataType::Primitive(P::Void), other) | (other, DataType::Primitive(P::Void)) => Some(other.clone()),
+        (DataType::Primitive(p), DataType::Primitive(q)) => common_primitive(p, q).map(DataType::Primitive),
+        (DataType::Array(a), DataType::Array(b)) => common(&a.element, &b.element).map(array_of),
+        (DataType::Map(a), DataType::Map(b)) => Some(map_of(common(&a.key, &b.key)?, common(&a.value, &b.value)?)),
+        (DataType::Struct(a), DataType::Struct(b)) if a.fields.len() == b.fields.len() => {
+            let both = |(a, b): (&StructField, &StructField)| {
+                let data_type = common(&a.data_type, &b.data_type)?;
+                (a.name.to_lowercase() == b.name.to_lowercase()).then(|| StructField { data_type, ..a.clone() })
+            };
+            let fields = a.fields.iter().zip(&b.fields).map(both).collect::<Option<Vec<_>>>()?;
+            Some(DataType::Struct(Arc::new(StructType::new(fields))))
+        }
+        _ => None,
+    }
 }
 
 fn common_primitive(p: &P, q: &P) -> Option<P> {

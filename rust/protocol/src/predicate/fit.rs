@@ -6,6 +6,7 @@
 //! both as Spark does it.
 
 use super::ast::Operand;
+use crate::expression::hint;
 use crate::scalar::{MICROS_PER_DAY, Scalar, parse_timestamp, parse_timestamp_ntz};
 use crate::schema::PrimitiveType;
 
@@ -94,6 +95,11 @@ pub(super) fn advice(literal: &Scalar, target: &PrimitiveType) -> String {
         (P::String, _) => "write a string in single quotes",
         (P::Binary, _) => "write bytes as X'0aff'",
         (P::Boolean, _) => "write TRUE or FALSE",
+        (P::Date | P::Timestamp | P::TimestampNtz, Scalar::String(text))
+            if hint::date(text).is_some_and(|date| Scalar::parse(date, &P::Date).is_none()) =>
+        {
+            "there is no such date"
+        }
         (P::Date, _) => "write DATE '2020-12-31'",
         (P::Timestamp, _) => "write TIMESTAMP '2020-12-31 23:59:59' (in UTC, or with an offset such as +01:00)",
         (P::TimestampNtz, _) => "write TIMESTAMP_NTZ '2020-12-31 23:59:59'",

@@ -7,7 +7,7 @@
 use super::ast::Predicate;
 use super::bound::BoundPredicate;
 use crate::error::{Error, Result};
-use crate::expression::{BoundExpression, Column, Expression, Node, Op, Typed, first_day_of_year};
+use crate::expression::{BoundExpression, Column, Expression, Node, Op, Typed, first_day_of_year, hint};
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::{DataType, PrimitiveType, StructType};
 
@@ -34,7 +34,11 @@ pub(super) fn bind_expression(expression: &Expression, schema: &StructType) -> R
         DataType::Primitive(PrimitiveType::Boolean) => convert(&bound.root, &bound.text),
         DataType::Primitive(PrimitiveType::Void) => Ok(BoundPredicate::Constant(None)),
         other => {
-            Err(Error::invalid(format!("`{expression:#}` of type {other} is not a condition; compare it with a value")))
+            let advice = match hint::or(expression) {
+                "" => "; compare it with a value",
+                or => or,
+            };
+            Err(Error::invalid(format!("`{expression:#}` of type {other} is not a condition{advice}")))
         }
     }
 }

@@ -157,6 +157,11 @@ impl<'a> Properties<'a> {
         self.read("delta.checkpointPolicy", checkpoint_policy).map(Option::unwrap_or_default)
     }
 
+    /// Whether `delta.checkpointPolicy` is set, and is classic.
+    pub fn wants_classic_checkpoints(self) -> Result<bool> {
+        Ok(self.read("delta.checkpointPolicy", checkpoint_policy)? == Some(CheckpointPolicy::Classic))
+    }
+
     /// `delta.requireCheckpointProtectionBeforeVersion`: the first version of which new checkpoints may be made (0).
     pub fn checkpoint_protection(self) -> Result<u64> {
         self.read("delta.requireCheckpointProtectionBeforeVersion", not_negative).map(Option::unwrap_or_default)
@@ -191,6 +196,12 @@ impl<'a> Properties<'a> {
     /// `delta.enableExpiredLogCleanup`: whether writers may remove expired log files (true).
     pub fn expired_log_cleanup(self) -> Result<bool> {
         self.flag("delta.enableExpiredLogCleanup", true)
+    }
+
+    /// `delta.dropFeatureTruncateHistory.retentionDuration`: milliseconds for which versions with traces of a feature are
+    /// kept before it is dropped, if they are to be deleted (24 hours).
+    pub fn dropped_feature_retention(self) -> Result<i64> {
+        self.interval("delta.dropFeatureTruncateHistory.retentionDuration", MILLIS_PER_DAY)
     }
 
     /// `delta.setTransactionRetentionDuration`: milliseconds after which an application's progress is forgotten;

@@ -74,7 +74,7 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.dataSkippingStatsColumns", Allowed::ColumnList, "unset", "the columns with statistics, instead of their number"),
     row("delta.dataSkippingStringPrefixLength", Allowed::Positive, "32", "how many characters of a string statistics keep"),
     row("delta.deletedFileRetentionDuration", Allowed::Interval, "1 week", "how long removed files are kept"),
-    row("delta.dropFeatureTruncateHistory.retentionDuration", Allowed::Interval, "24 hours", "not used by deltic: history kept when a feature is dropped"),
+    row("delta.dropFeatureTruncateHistory.retentionDuration", Allowed::Interval, "24 hours", "how long versions with traces of a feature are kept before it is dropped with `truncate_history`"),
     row("delta.enableChangeDataCapture", Allowed::Flag, "false", "old name of `delta.enableChangeDataFeed`"),
     row("delta.enableChangeDataFeed", Allowed::Flag, "false", "changed rows are recorded"),
     row("delta.enableDeletionVectors", Allowed::Flag, "false", "writers may make deletion vectors"),

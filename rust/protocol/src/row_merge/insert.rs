@@ -18,6 +18,8 @@ const FILLED: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpression", "del
 #[derive(Debug, Clone)]
 pub struct RowInsert {
     columns: Vec<(StructField, Computed)>,
+    /// Columns that may not be null, and to which neither the clause nor the table gives a value. They are among the columns.
+    without_value: Vec<String>,
     schema: SchemaRef,
     now: Option<i64>,
 }
@@ -48,22 +50,25 @@ impl RowInsert {
             if value.is_default() {
                 continue;
             }
-            let computed = Computed::new(value, &field.name, &field.data_type, bind).map_err(|e| in_key(&key, &e))?;
+            let computed = Computed::new(value, &field.name, (&field.data_type, table.missing), bind);
+            let computed = computed.map_err(|e| in_key(&key, &e))?;
             columns.push((field.clone(), computed));
         }
-        // A partition column without a value is NULL in the inserted rows.
-        for name in table.partition_columns {
-            let (at, _, field) = find(table.schema, name)?;
+        let is_left = |field: &&StructField| {
             let is_filled = FILLED.iter().any(|key| field.metadata.contains_key(*key));
-            if !named.contains(&at) && !is_filled {
-                let null = new_null_array(&to_arrow_type(&field.data_type), 1);
-                columns.push((field.clone(), Computed::Value(null)));
-            }
+            !is_filled && !columns.iter().any(|(given, _)| given.name == field.name)
+        };
+        let left: Vec<&StructField> = table.schema.fields.iter().filter(is_left).collect();
+        let without_value = left.iter().filter(|field| !field.nullable).map(|field| field.name.clone()).collect();
+        // A partition column without a value is NULL in the inserted rows.
+        for field in left.into_iter().filter(|f| !f.nullable || table.partition_columns.contains(&f.name)) {
+            let null = new_null_array(&to_arrow_type(&field.data_type), 1);
+            columns.push((field.clone(), Computed::Value(null)));
         }
         // NULL in a NOT NULL column is reported later, with the row that has it.
         let given = columns.iter().map(|(field, _)| StructField { nullable: true, ..field.clone() }).collect();
         let schema = Arc::new(to_rows_schema(&StructType::new(given)));
-        Ok(Self { columns, schema, now: table.now })
+        Ok(Self { columns, without_value, schema, now: table.now })
     }
 
     /// The schema of the rows.
@@ -82,13 +87,21 @@ impl RowInsert {
         };
         let mut columns = Vec::with_capacity(self.columns.len());
         for ((field, value), wanted) in self.columns.iter().zip(self.schema.fields()) {
-            let mut values = value.values(on, self.now, number).map_err(of_source)?;
+            let mut values = value.values(on, (self.now, None), number).map_err(of_source)?;
             if let Some(row) = first_null(&values).filter(|_| !field.nullable && !is_identity(field)) {
-                return Err(Error::invalid(format!(
-                    "the source's row {}: the column `{}` is not nullable, and would be NULL",
-                    number(row),
-                    field.name
-                )));
+                let message = match self.without_value.contains(&field.name) {
+                    true => format!(
+                        "the merge's clause that inserts rows gives no value for the column `{}`, which may not be null; \
+                         add it to the values of when_not_matched_insert",
+                        field.name
+                    ),
+                    false => format!(
+                        "the source's row {}: the column `{}` is not nullable, and would be NULL",
+                        number(row),
+                        field.name
+                    ),
+                };
+                return Err(Error::invalid(message));
             }
             if values.data_type() != wanted.data_type() {
                 values = cast_strictly(&values, wanted.data_type())?;

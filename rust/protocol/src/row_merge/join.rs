@@ -66,7 +66,7 @@ impl JoinCondition {
             let bound = sides.bind_condition(term.clone(), VisibleSides::Both)?;
             if let Some(key) = key_of(&term, &bound, sides) {
                 keys.push(key);
-            } else if let Some(filter) = filter_of(&term, sides).filter(|_| !casts_columns(&bound.root)) {
+            } else if let Some(filter) = exact_filter(&term, &bound, sides) {
                 target_only.push(filter);
                 target_only_bound.push(bound);
             } else {
@@ -75,6 +75,23 @@ impl JoinCondition {
         }
         Ok(Self { keys, target_only, target_only_bound, rest, whole })
     }
+}
+
+/// A filter of the target, as SQL over its columns, which is TRUE in every row in which a condition on the target is; `None`
+/// if the condition has no part that is one.
+///
+/// # Errors
+/// As [`Sides::condition`].
+pub fn target_filter(condition: &str, sides: &Sides) -> Result<Option<String>> {
+    let whole = sides.qualified(parse_value(condition)?, VisibleSides::Target)?;
+    let mut terms = Vec::new();
+    flatten(whole, &mut terms);
+    let mut filters = Vec::new();
+    for term in terms {
+        let bound = sides.bind_condition(term.clone(), VisibleSides::Target)?;
+        filters.extend(exact_filter(&term, &bound, sides).map(|filter| format!("({filter})")));
+    }
+    Ok((!filters.is_empty()).then(|| filters.join(" AND ")))
 }
 
 fn flatten(expression: Expression, terms: &mut Vec<Expression>) {
@@ -166,7 +183,11 @@ fn has_columns(typed: &Typed) -> bool {
     matches!(&*typed.node, Node::Column(_)) || typed.parts().into_iter().any(has_columns)
 }
 
-/// The SQL of a term, if it is a filter of the target.
+/// The SQL of a term, if it is a filter of the target that is TRUE in the same rows.
+fn exact_filter(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<String> {
+    filter_of(term, sides).filter(|_| !casts_columns(&bound.root))
+}
+
 fn filter_of(term: &Expression, sides: &Sides) -> Option<String> {
     let columns = term.columns();
     if columns.is_empty()

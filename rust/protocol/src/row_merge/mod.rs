@@ -13,5 +13,5 @@ mod sides;
 
 pub use alias::{assigned_without_alias, named_columns, without_alias};
 pub use insert::RowInsert;
-pub use join::{Bounds, JoinCondition, JoinKey};
+pub use join::{Bounds, JoinCondition, JoinKey, target_filter};
 pub use sides::{Sides, VisibleSides};

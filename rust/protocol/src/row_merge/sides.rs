@@ -130,6 +130,19 @@ impl Sides {
         }
     }
 
+    /// Whether a value is the column or field of the source at this path.
+    pub fn is_source_column(&self, sql: &str, path: &[String]) -> bool {
+        let is = |names: &[String]| {
+            names.len() == path.len() && names.iter().zip(path).all(|(one, other)| one.eq_ignore_ascii_case(other))
+        };
+        let Ok(Expression::Column(name)) = parse_value(sql) else { return false };
+        match name.0.split_first() {
+            Some((alias, rest)) if alias.eq_ignore_ascii_case(&self.source_alias) => is(rest),
+            Some((first, _)) => is(&name.0) && self.target.index_of(first).is_none(),
+            None => false,
+        }
+    }
+
     fn resolve(&self, name: &Name, visible: VisibleSides) -> Result<Name> {
         let Some((first, rest)) = name.0.split_first() else { return Ok(name.clone()) };
         let (target, source) = (visible != VisibleSides::Source, visible != VisibleSides::Target);

@@ -14,16 +14,16 @@ use arrow_select::nullif::nullif;
 
 use crate::error::Result;
 
-/// The values as readers get them back: those that are one partition are equal, and empty strings are null.
+/// The values as readers get them back: there is one NaN, and empty strings are null. As in delta-spark, -0.0 and 0.0, though
+/// equal, are different strings.
 pub fn normalise(array: &ArrayRef) -> Result<ArrayRef> {
-    // Adding zero turns -0.0 into 0.0.
     Ok(match array.data_type() {
         ArrowType::Float32 => {
-            let same = |v: f32| if v.is_nan() { f32::NAN } else { v + 0.0 };
+            let same = |v: f32| if v.is_nan() { f32::NAN } else { v };
             Arc::new(array.as_primitive::<Float32Type>().unary::<_, Float32Type>(same)) as ArrayRef
         }
         ArrowType::Float64 => {
-            let same = |v: f64| if v.is_nan() { f64::NAN } else { v + 0.0 };
+            let same = |v: f64| if v.is_nan() { f64::NAN } else { v };
             Arc::new(array.as_primitive::<Float64Type>().unary::<_, Float64Type>(same))
         }
         ArrowType::Utf8 => without_empty(array, array.as_string::<i32>().offsets().lengths())?,

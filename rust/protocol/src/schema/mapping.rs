@@ -135,6 +135,20 @@ impl ColumnMapping {
         }
     }
 
+    /// The keys that `add.partitionValues` may have for a column of `schema`: its physical name; if that is missing, its
+    /// logical name, which some writers use. A logical name that is another column's physical name is not used.
+    ///
+    /// # Errors
+    /// Those of [`ColumnMapping::physical_name`].
+    pub fn partition_keys<'f>(self, schema: &StructType, field: &'f StructField) -> Result<[&'f str; 2]> {
+        let physical = self.physical_name(field)?;
+        let is_of_another = |other: &StructField| {
+            other.name != field.name && self.physical_name(other).is_ok_and(|name| name == field.name)
+        };
+        let is_ambiguous = physical != field.name && schema.fields.iter().any(is_of_another);
+        Ok([physical, if is_ambiguous { physical } else { &field.name }])
+    }
+
     /// The logical path of the column that files have at this physical path, if there is one.
     pub fn logical_path(self, schema: &StructType, physical: &[String]) -> Option<Vec<String>> {
         let mut inside = schema;

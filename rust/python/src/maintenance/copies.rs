@@ -9,8 +9,9 @@ use pyo3::prelude::*;
 
 use crate::clock::Clock;
 use crate::errors::Result;
+use crate::runtime::run;
 use crate::table::{Table, json_text};
-use crate::transaction::{committed_json, parse_options, run_to_end};
+use crate::transaction::{committed_json, parse_options, planned_json, run_to_end};
 
 /// Restores a table to a version, or to a time in milliseconds, given also as text for the history. Returns the result.
 #[entry]
@@ -36,7 +37,7 @@ pub(crate) fn restore(
     json_text(&run_to_end(py, restored, &clock, |restored: &Restored| restored.version)?)
 }
 
-/// Clones a table, or a version of it, or a time in milliseconds, to `target`. Returns the commit.
+/// Clones a table, or a version of it, or a time in milliseconds, to another one, or plans that. Returns the commit.
 #[entry]
 #[pyfunction]
 pub(crate) fn clone(
@@ -45,6 +46,7 @@ pub(crate) fn clone(
     version: Option<u64>,
     time_ms: Option<i64>,
     options_json: &str,
+    dry_run: bool,
     max_attempts: Option<u64>,
 ) -> Result<String> {
     let options: CloneOptions = parse_options(options_json)?;
@@ -58,6 +60,10 @@ pub(crate) fn clone(
     };
     let clock = Clock::with_attempts(max_attempts);
     let (source, target) = (tables.0.0.clone(), tables.1.0.clone());
+    if dry_run {
+        let planned = run(py, async { source.plan_clone_to(&target, at, options, &clock, &clock).await })?;
+        return Ok(planned_json(&planned));
+    }
     let cloned = source.clone_to(&target, at, options, &clock, &clock);
     let version = |ended: &TransactionEnd| match ended {
         TransactionEnd::Committed(outcome) => Some(outcome.committed.version),

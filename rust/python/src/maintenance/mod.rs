@@ -61,12 +61,23 @@ pub(crate) fn purge(
     json_text(&purged)
 }
 
-/// Repairs a table, or plans that. Returns the result as JSON text.
+/// Repairs a table, or plans that; with `recover_to` the end of its log. Returns the result as JSON text.
 #[entry]
 #[pyfunction]
-pub(crate) fn repair(py: Python<'_>, table: &Table, dry_run: bool, max_attempts: Option<u64>) -> Result<String> {
+pub(crate) fn repair(
+    py: Python<'_>,
+    table: &Table,
+    dry_run: bool,
+    recover_to: Option<u64>,
+    max_attempts: Option<u64>,
+) -> Result<String> {
     let clock = Clock::with_attempts(max_attempts);
-    let repair = table.0.repair(dry_run, &clock, &clock);
+    let repair = async {
+        match recover_to {
+            Some(version) => table.0.recover(version, dry_run, &clock, &clock).await,
+            None => table.0.repair(dry_run, &clock, &clock).await,
+        }
+    };
     let repaired = run_to_end(py, repair, &clock, |repaired: &Repaired| repaired.committed)?;
     json_text(&repaired)
 }

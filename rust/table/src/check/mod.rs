@@ -49,6 +49,8 @@ pub enum FindingKind {
     DataFile,
     /// The deletion vector of a live data file.
     DeletionVector,
+    /// Commits that are missing or torn; only a repair finds them.
+    Log,
 }
 
 impl FindingKind {
@@ -60,6 +62,7 @@ impl FindingKind {
             Self::Checkpoint => "checkpoint",
             Self::DataFile => "data_file",
             Self::DeletionVector => "deletion_vector",
+            Self::Log => "log",
         }
     }
 }

@@ -35,8 +35,8 @@ use crate::checkpoint::action_file::ActionFile;
 use crate::checkpoint::actions::action_rows;
 use crate::checkpoint::read::OpenCheckpoint;
 use crate::error::{Error, Result};
-use crate::file_index::IndexColumn;
 use crate::file_index::sidecar_stats::{SidecarStats, TAG};
+use crate::file_index::{IndexColumn, PartitionColumn};
 use crate::log::LogSource;
 use crate::log::tail::Tail;
 use crate::snapshot::Snapshot;
@@ -428,7 +428,7 @@ fn tagged_columns(work: &Work) -> Result<Vec<IndexColumn>> {
     let shape = work.snapshot.shape();
     let mut columns = Vec::new();
     for name in &shape.partition_columns {
-        columns.push(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? });
+        columns.push(IndexColumn::Partition(PartitionColumn::of(shape, name)?));
     }
     let leaves = shape.leaves()?.into_iter().map(|(_, leaf)| leaf);
     let typed = work.checkpoint_schema.typed_stats();

@@ -97,7 +97,8 @@ async fn write(snapshot: &Snapshot, now_ms: i64) -> Result<(WrittenCheckpoint, L
     let (protocol, metadata) = (snapshot.protocol(), snapshot.metadata());
     feature::check_checkpointable(protocol, metadata, snapshot.version())?;
     let properties = Properties::of(metadata);
-    let follows_v2 = protocol.reader_features.iter().flatten().any(|name| name == "v2Checkpoint");
+    let may_follow_v2 = protocol.reader_features.iter().flatten().any(|name| name == "v2Checkpoint");
+    let follows_v2 = may_follow_v2 && !properties.wants_classic_checkpoints()?;
     let order = Order::of(snapshot.shape(), &snapshot.domains().await?)?;
     let mut typed = match snapshot.checkpoint().await? {
         Some(checkpoint) => checkpoint.typed_stats().await?,

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::copy::{Copying, copy_all};
+use super::copy::{Copying, copy_all, count_all};
 use super::files::{LiveFiles, MAX_NAMED_FILES, describe_missing, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
 use crate::committers::Committer;
@@ -114,17 +114,82 @@ pub async fn clone(
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
 ) -> Result<TransactionEnd> {
+    let Prepared { mut transaction, copies, mut metrics, .. } =
+        match prepare(source, target, options, ids, retry).await? {
+            Ok(prepared) => *prepared,
+            Err(existing) => return Ok(TransactionEnd::Replayed(existing)),
+        };
+    // Every check that could refuse the clone was made before: copying comes last.
+    let copying = copy_all(source.storage(), target, copies);
+    let interrupted = || "interrupted: nothing was committed; the next run takes the files that were copied".to_owned();
+    (metrics.num_copied_files, metrics.copied_files_size) = unless_cancelled(copying, retry, interrupted).await?;
+    transaction.count(metrics.metrics());
+    transaction.commit(committer, retry).await
+}
+
+/// What a clone would do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ClonePlan {
+    /// The version that it would make; the existing one if it would commit nothing.
+    pub version: u64,
+    /// Data files that it would add.
+    pub num_added: usize,
+    /// The operation metrics of its commit; none if it would commit nothing.
+    pub metrics: Map<String, Value>,
+}
+
+/// What [`clone`] would do. Nothing is written; each file that would be copied costs up to three requests.
+///
+/// # Errors
+/// Those of [`clone`], except those of copying and committing.
+pub async fn plan_clone(
+    source: &Snapshot,
+    target: &Storage,
+    options: CloneOptions,
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
+) -> Result<ClonePlan> {
+    let mut prepared = match prepare(source, target, options, ids, retry).await? {
+        Ok(prepared) => *prepared,
+        Err(version) => return Ok(ClonePlan { version, num_added: 0, metrics: Map::new() }),
+    };
+    let counting = count_all(source.storage(), target, prepared.copies);
+    let counted = unless_cancelled(counting, retry, nothing_committed).await?;
+    (prepared.metrics.num_copied_files, prepared.metrics.copied_files_size) = counted;
+    prepared.transaction.abandon().await;
+    let version = prepared.existing.map_or(0, |version| version.saturating_add(1));
+    Ok(ClonePlan { version, num_added: prepared.num_added, metrics: prepared.metrics.metrics() })
+}
+
+/// A clone for which only files are to be copied before it is committed.
+struct Prepared {
+    transaction: Transaction,
+    /// The version of the table that is at the target already.
+    existing: Option<u64>,
+    copies: Vec<Copying>,
+    num_added: usize,
+    metrics: CloneMetrics,
+}
+
+/// Checks a clone, and compares both tables. An inner error is the existing version, if nothing is to be done.
+async fn prepare(
+    source: &Snapshot,
+    target: &Storage,
+    options: CloneOptions,
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
+) -> Result<Result<Box<Prepared>, u64>> {
     check_apart(source.storage(), target).await?;
     if !options.deep {
         target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
     }
-    let mut done = CloneMetrics::default();
+    let mut metrics = CloneMetrics::default();
     let commit = commit_options(source, &options)?;
     let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
     let replaces = options.mode != CloneMode::Error;
     let mut transaction = Transaction::copy_of(source, target, cache, commit, replaces, ids).await?;
     if let Some(version) = transaction.already_committed_version() {
-        return Ok(TransactionEnd::Replayed(version));
+        return Ok(Err(version));
     }
     if !options.properties.is_empty() {
         transaction.set_properties_of_copy(&options.properties, ids)?;
@@ -140,24 +205,21 @@ pub async fn clone(
         if let Some(snapshot) = &existing {
             plan.read_existing(snapshot).await?;
         }
-        plan.add_all(source, &mut done).await?;
+        plan.add_all(source, &mut metrics).await?;
         plan.refuse_missing(source.version())?;
         match &existing {
-            Some(snapshot) => plan.remove_others(snapshot, &mut done, retry.now_ms()).await,
+            Some(snapshot) => plan.remove_others(snapshot, &mut metrics, retry.now_ms()).await,
             None => Ok(()),
         }
     };
     unless_cancelled(compared, retry, nothing_committed).await?;
+    let (num_added, copies) = (plan.actions.num_added(), plan.copies);
     let differs = transaction.become_like(source, plan.actions).await?;
-    if let Some(snapshot) = existing.filter(|_| !differs && options.mode == CloneMode::Update) {
-        return Ok(TransactionEnd::Replayed(snapshot.version()));
-    }
-    // Every check that could refuse the clone was made before: copying comes last.
-    let copying = copy_all(source.storage(), target, plan.copies);
-    let interrupted = || "interrupted: nothing was committed; the next run takes the files that were copied".to_owned();
-    (done.num_copied_files, done.copied_files_size) = unless_cancelled(copying, retry, interrupted).await?;
-    transaction.count(done.metrics());
-    transaction.commit(committer, retry).await
+    let existing = existing.map(|snapshot| snapshot.version());
+    Ok(match existing.filter(|_| !differs && options.mode == CloneMode::Update) {
+        Some(version) => Err(version),
+        None => Ok(Box::new(Prepared { transaction, existing, copies, num_added, metrics })),
+    })
 }
 
 /// The commit's options, with the operation and its parameters for the history.

@@ -24,14 +24,31 @@ pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copy
     let progress = Progress::begin("CLONE", Unit::Files, Some(files.len() as u64));
     let copies = stream::iter(files).map(|file| copy(source, target, file)).buffer_unordered(CONCURRENT_COPIES);
     let copies = copies.inspect_ok(|_| progress.advance(1));
-    let add = |(files, bytes): (u64, u64), size: Option<u64>| async move {
-        Ok(size.map_or((files, bytes), |size| (files + 1, bytes.saturating_add(size))))
-    };
-    copies.try_fold((0, 0), add).await
+    copies.try_fold((0, 0), |copied, size| async move { Ok(plus(copied, size)) }).await
+}
+
+/// How many files [`copy_all`] would copy, and their bytes.
+pub(super) async fn count_all(source: &Storage, target: &Storage, files: Vec<Copying>) -> Result<(u64, u64)> {
+    let progress = Progress::begin("CLONE", Unit::Files, Some(files.len() as u64));
+    let one = |file: Copying| async move { bytes_to_copy(source, target, &file).await };
+    let sizes = stream::iter(files).map(one).buffer_unordered(CONCURRENT_COPIES).inspect_ok(|_| progress.advance(1));
+    sizes.try_fold((0, 0), |counted, size| async move { Ok(plus(counted, size)) }).await
+}
+
+fn plus((files, bytes): (u64, u64), size: Option<u64>) -> (u64, u64) {
+    size.map_or((files, bytes), |size| (files + 1, bytes.saturating_add(size)))
 }
 
 /// Copies a file, and returns its bytes; none if it existed already.
 async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
+    let Some(size) = bytes_to_copy(source, target, &file).await? else { return Ok(None) };
+    let copied = target.copy_from(source, &file.from, &file.to, size).await;
+    copied.map_err(|e| missing_file(e, source, &file.from))?;
+    Ok(Some(size))
+}
+
+/// The bytes of a file that is to be copied; none if the copy exists already.
+async fn bytes_to_copy(source: &Storage, target: &Storage, file: &Copying) -> Result<Option<u64>> {
     let found = async || match source.head(&file.from).await {
         Ok(found) => Ok(found.size),
         Err(e) => Err(missing_file(e, source, &file.from)),
@@ -59,8 +76,6 @@ async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Optio
             return Err(Error::corrupt(message).in_table(source.location()).in_file(&file.from));
         }
     }
-    let copied = target.copy_from(source, &file.from, &file.to, size).await;
-    copied.map_err(|e| missing_file(e, source, &file.from))?;
     Ok(Some(size))
 }
 

@@ -16,5 +16,5 @@ mod copy;
 mod files;
 mod restore;
 
-pub use clone::{CloneMode, CloneOptions, clone};
+pub use clone::{CloneMode, CloneOptions, ClonePlan, clone, plan_clone};
 pub use restore::{RestoreOptions, RestoreTo, Restored, restore};

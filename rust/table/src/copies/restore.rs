@@ -1,4 +1,5 @@
-//! RESTORE: one commit that makes the table what an older version was. Older versions stay readable.
+//! RESTORE: one commit that makes the table what an older version was. Older versions stay readable. Restoring the newest
+//! version commits too, and changes nothing.
 //!
 //! First it is checked that all files which must come back exist, except those that are live now: nothing is written if one is
 //! missing. Any concurrent change of files or metadata is a conflict, since the restore would undo it unnoticed.
@@ -90,8 +91,8 @@ impl Restored {
 /// Makes the table equal to an older version.
 ///
 /// # Errors
-/// `VersionNotFound` if the log does not have the version any more; `Invalid` for one that is not older than the newest, if
-/// files are missing (naming them), if the table is append-only and files would be removed, or row tracking was dropped since;
+/// `VersionNotFound` if the log does not have the version any more, or not yet; `Invalid` if files are missing (naming
+/// them), if the table is append-only and files would be removed, or row tracking was dropped since;
 /// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table;
 /// `Interrupted`.
 pub async fn restore(
@@ -150,10 +151,6 @@ async fn older(newest: &Snapshot, to: &RestoreTo) -> Result<Snapshot> {
         RestoreTo::Version(version) => *version,
         RestoreTo::Time(time, _) => history::version_at(newest.storage(), *time).await?,
     };
-    if version == newest.version() {
-        let message = format!("version {version} is the newest: there is nothing to restore");
-        return Err(Error::invalid(message));
-    }
     newest.at(version).await
 }
 

@@ -29,7 +29,7 @@ use crate::progress::{Progress, Unit};
 use crate::rewrite::refuse_column;
 use crate::scan::count::{count_rows, fully_matching};
 use crate::scan::plan::{ScanPlan, task};
-use crate::scan::read::{ReadOptions, Reader};
+use crate::scan::read::{ReadOptions, Reader, RowGroupCounts};
 use crate::scan::row_tracking::ROW_INDEX;
 use crate::scan::task::{FileTask, ReadSpec};
 use crate::scan::vectors::read_vector;
@@ -94,6 +94,8 @@ pub(super) struct FindResult {
     pub(super) candidates: u64,
     /// Bytes of data files that were read.
     pub(super) bytes_read: u64,
+    /// The row groups of the files that were read.
+    pub(super) row_groups: RowGroupCounts,
     /// Files that this transaction removes or rewrites as a whole: any concurrent change of them is a conflict. In other
     /// files only a change of the same rows is.
     pub(super) read: PathSet,
@@ -200,8 +202,9 @@ pub(super) async fn find_with(
 ) -> Result<FindResult> {
     let (mut found, candidates) = candidates(tx, snapshot, filter, (request.action, request.now_ms)).await?;
     let before = snapshot.storage().counts();
-    let touched = read_candidates(snapshot.storage(), found.plan.spec(), candidates, request).await?;
+    let (touched, row_groups) = read_candidates(snapshot.storage(), found.plan.spec(), candidates, request).await?;
     found.bytes_read = snapshot.storage().counts().since(&before).bytes_read;
+    found.row_groups = row_groups;
     found.add(tx, touched).await?;
     Ok(found)
 }
@@ -223,6 +226,7 @@ pub(super) async fn candidates(
         read: PathSet::default(),
         candidates: 0,
         bytes_read: 0,
+        row_groups: RowGroupCounts::default(),
         plan: plan.clone(),
     };
     let mut candidates = Vec::new();
@@ -318,15 +322,15 @@ fn classify_own(
     Ok(())
 }
 
-/// Reads the candidates, and returns those that have matching rows, with those rows.
+/// Reads the candidates, and returns those that have matching rows, with those rows, and the row groups of all.
 pub(super) async fn read_candidates(
     storage: &Storage,
     spec: &ReadSpec,
     candidates: Vec<Candidate>,
     request: FindRequest,
-) -> Result<Vec<TouchedFile>> {
+) -> Result<(Vec<TouchedFile>, RowGroupCounts)> {
     if candidates.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), RowGroupCounts::default()));
     }
     let columns = std::iter::once(ROW_INDEX.to_owned()).chain(request.columns.iter().cloned()).collect();
     let spec = ReadSpec { columns, ..spec.clone() };
@@ -335,7 +339,7 @@ pub(super) async fn read_candidates(
     let workers = worker_count();
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
-    let (storage, spec) = (storage.clone(), Arc::new(spec));
+    let (storage, spec, opened) = (storage.clone(), Arc::new(spec), reader.clone());
     let progress = Progress::begin(request.operation, Unit::Files, Some(candidates.len() as u64));
     let read = move |candidate| {
         let (access, request) = ((storage.clone(), spec.clone(), reader.clone()), request.clone());
@@ -347,7 +351,7 @@ pub(super) async fn read_candidates(
         })
     };
     let touched = join_ordered(candidates.into_iter().map(read), workers).await?;
-    Ok(touched.into_iter().flatten().collect())
+    Ok((touched.into_iter().flatten().collect(), opened.row_groups()))
 }
 
 /// Reads a file; none if no row of it matches.

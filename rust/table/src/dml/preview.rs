@@ -6,6 +6,7 @@ use serde::Serialize;
 use super::file_changes::{ChangedFiles, choose};
 use super::find::{FindResult, RowAction, TouchedFile, find};
 use crate::error::Result;
+use crate::scan::plan::ScanPlan;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Transaction;
 use crate::write::writer::Clock;
@@ -25,6 +26,12 @@ pub struct Preview {
     pub skipped_by_keys: u64,
     /// Files that were read to find the rows.
     pub files_read: u64,
+    /// Row groups of these files; a file that its partition values rule out only now is not opened.
+    pub row_groups: u64,
+    /// Row groups that cannot have a matching row, by the statistics in the files' footers.
+    pub row_groups_skipped_by_statistics: u64,
+    /// Other row groups that cannot, by bloom filters.
+    pub row_groups_skipped_by_bloom_filter: u64,
     /// Files that would be removed with all their rows.
     pub files_removed: u64,
     /// Files that would stay, with rows marked in a deletion vector.
@@ -70,7 +77,7 @@ impl Transaction {
     pub(super) async fn preview_of(&self, snapshot: &Snapshot, mut found: FindResult, now_ms: i64) -> Result<Preview> {
         let chosen = choose(self, &mut found, now_ms)?;
         let (rereads, writes) = costs(&chosen, self.has_change_data_feed()?)?;
-        let (totals, FindResult { candidates, bytes_read, .. }) = (found.plan.totals().await?, found);
+        let (totals, FindResult { candidates, bytes_read, row_groups, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
             files_total: totals.files,
@@ -78,6 +85,9 @@ impl Transaction {
             skipped_by_statistics: totals.skipped.statistics,
             skipped_by_keys: 0,
             files_read: candidates,
+            row_groups: row_groups.total,
+            row_groups_skipped_by_statistics: row_groups.skipped_by_footer,
+            row_groups_skipped_by_bloom_filter: row_groups.skipped_by_bloom_filter,
             files_removed: chosen.removed_files.removes.num_removed() as u64,
             files_marked: chosen.marked.len() as u64,
             files_rewritten: chosen.rewritten.len() as u64,
@@ -86,6 +96,21 @@ impl Transaction {
             rows_copied: chosen.copied_rows(),
             bytes_read: bytes_read.saturating_add(rereads),
             bytes_written: writes,
+        })
+    }
+}
+
+impl Preview {
+    /// The same, with the files that only the keys of a merge's source rule out counted apart. `condition`: the filter
+    /// that holds for any keys.
+    pub(super) async fn with_skipped_by_keys(self, snapshot: &Snapshot, condition: Option<&str>) -> Result<Self> {
+        let by_condition = ScanPlan::new(snapshot, Some(&[]), condition).await?.totals().await?.skipped;
+        let skipped = self.skipped_by_partition.saturating_add(self.skipped_by_statistics);
+        Ok(Self {
+            skipped_by_partition: by_condition.partition,
+            skipped_by_statistics: by_condition.statistics,
+            skipped_by_keys: skipped.saturating_sub(by_condition.partition).saturating_sub(by_condition.statistics),
+            ..self
         })
     }
 }

@@ -11,12 +11,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
-use arrow_schema::{Field, Schema};
+use arrow_schema::{DataType as ArrowType, Field, FieldRef, Schema};
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find as find_column};
 use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{StructField, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType};
 
 use super::file_changes::choose;
 use super::find::{RowAction, UPDATE, find};
@@ -108,6 +109,7 @@ pub(super) fn update_writer(
         partition_columns: &shape.partition_columns,
         constraints: &rules.constraints,
         now: rules.now,
+        missing: MissingFields::Refused,
     };
     let set: Vec<(String, NewValue)> = set.collect::<Result<_>>()?;
     let update = RowUpdate::new(set.clone(), target, &|parsed| parsed.bind(&shape.schema))?;
@@ -142,6 +144,12 @@ pub(super) fn conformed_value(schema: &StructType, key: &str, value: ArrayRef) -
     if value.logical_null_count() == 1 {
         return Ok(arrow_array::new_null_array(&to, 1));
     }
+    if let Some(path) = missing_field(&field.data_type, value.data_type()) {
+        return Err(Error::invalid(format!(
+            "cannot set `{key}`: the value has no field `{path}`; add it, as None if NULL is meant, or set only the fields \
+             that change, each by its path"
+        )));
+    }
     let given = Schema::new(vec![Field::new(&field.name, value.data_type().clone(), true)]);
     let given = RecordBatch::try_new(given.into(), vec![value])?;
     let conformed = Conformer::new(&alone, ColumnMapping::None)?.conform(&given);
@@ -149,4 +157,36 @@ pub(super) fn conformed_value(schema: &StructType, key: &str, value: ArrayRef) -
         conformed.map_err(|e| Error::new(e.kind().clone(), format!("cannot set `{key}`: {}", e.message())))?;
     let column = conformed.columns().first().ok_or_else(|| Error::internal("a value was lost"))?;
     cast_strictly(column, &to)
+}
+
+/// The path of a field of a struct that values of an Arrow type lack, at any depth.
+fn missing_field(of: &DataType, given: &ArrowType) -> Option<String> {
+    let inside = |name: &str, found: Option<String>| found.map(|path| format!("{name}.{path}"));
+    match (of, given) {
+        (DataType::Struct(of), ArrowType::Struct(given)) => of.fields.iter().find_map(|field| {
+            let is_same = |other: &&FieldRef| other.name().to_lowercase() == field.name.to_lowercase();
+            match given.iter().find(is_same) {
+                None => Some(field.name.clone()),
+                Some(given) => inside(&field.name, missing_field(&field.data_type, given.data_type())),
+            }
+        }),
+        (
+            DataType::Array(of),
+            ArrowType::List(given)
+            | ArrowType::LargeList(given)
+            | ArrowType::ListView(given)
+            | ArrowType::LargeListView(given)
+            | ArrowType::FixedSizeList(given, _),
+        ) => inside("element", missing_field(&of.element, given.data_type())),
+        (DataType::Map(of), ArrowType::Map(entries, _)) => match entries.data_type() {
+            ArrowType::Struct(entries) if entries.len() == 2 => {
+                let part = |name: &str, of: &DataType, at: usize| {
+                    inside(name, missing_field(of, entries.get(at)?.data_type()))
+                };
+                part("key", &of.key, 0).or_else(|| part("value", &of.value, 1))
+            }
+            _ => None,
+        },
+        _ => None,
+    }
 }

@@ -1,7 +1,8 @@
 //! Rewrites files with some rows updated.
 //!
 //! The file and the position of each row decide whether it is updated. Other rows are copied unchanged, in their
-//! order. Memory holds one batch (or the part that is updated at a time), before and after the update.
+//! order. Partition values that are not assigned keep their strings. Memory holds one batch (or the part that is updated at a
+//! time), before and after the update.
 //!
 //! Proved by `dml::updates_keep_order_and_ids`.
 
@@ -17,6 +18,7 @@ use arrow_buffer::{BooleanBuffer, BooleanBufferBuilder};
 use arrow_schema::{Schema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave;
+use arrow_select::nullif::nullif;
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::row_update::RowUpdate;
 use deltic_protocol::schema::mapping::PHYSICAL_NAME;
@@ -24,7 +26,7 @@ use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 
 use crate::error::{Error, Result};
-use crate::rewrite::{Copying, Written, refuse_column};
+use crate::rewrite::{Copying, Written, refuse_column, with_partition_strings};
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_INDEX};
 use crate::scan::task::{FileTask, ReadSpec};
@@ -50,6 +52,9 @@ pub(super) trait RowUpdater: Debug + Send + Sync {
     /// Indexes of the columns that may change.
     fn updated_columns(&self) -> Vec<usize>;
 
+    /// Which of the rows at `places` get a new value in a column that may change.
+    fn assigned(&self, column: usize, places: &[(&str, u64)]) -> BooleanBuffer;
+
     /// How many rows are updated at a time: the new rows may be much larger.
     fn rows_at_once(&self) -> usize;
 
@@ -60,6 +65,10 @@ pub(super) trait RowUpdater: Debug + Send + Sync {
 impl RowUpdater for RowUpdate {
     fn updated_columns(&self) -> Vec<usize> {
         Self::changes(self).collect()
+    }
+
+    fn assigned(&self, _column: usize, places: &[(&str, u64)]) -> BooleanBuffer {
+        BooleanBuffer::new_set(places.len())
     }
 
     fn rows_at_once(&self) -> usize {
@@ -112,6 +121,8 @@ struct UpdatePass {
     width: usize,
     /// The lengths of these columns.
     lengths: CharLengths,
+    /// Positions of the partition columns, if they are read.
+    partition_columns: Vec<Option<usize>>,
 }
 
 /// A batch, and its updated rows separately.
@@ -123,6 +134,9 @@ struct SplitBatch {
     /// The updated rows, before and after, with the columns of the table.
     old: RecordBatch,
     new: RecordBatch,
+    /// The strings of their partition values, before and after. Those of assigned values are NULL.
+    old_strings: Vec<ArrayRef>,
+    new_strings: Vec<ArrayRef>,
 }
 
 impl UpdateWriter {
@@ -159,8 +173,9 @@ impl UpdateWriter {
         (read, tasks): (&ReadSpec, Vec<UpdateTask>),
         options: ReadOptions,
     ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
-        let (pass, reads) = self.pass(read, tasks)?;
-        let reader = Reader::new(storage.clone(), with_file_number(read)?)?;
+        let (pass, mut reads) = self.pass(read, tasks)?;
+        let read = with_partition_strings(read, &mut reads)?;
+        let reader = Reader::new(storage.clone(), with_file_number(&read)?)?;
         let pieces = pass.pieces(reader.read(reads, options));
         Ok(pieces.map(move |batch| pass.updated(&batch?)))
     }
@@ -174,14 +189,15 @@ impl UpdateWriter {
     ) -> Result<Written> {
         // A `cdc` action has no time.
         let no_clock: Clock = || 0;
-        let (pass, reads) = self.pass(read, tasks)?;
-        let reader = Reader::new(storage.clone(), with_file_number(read)?)?;
-        let mut fields = Reader::new(storage.clone(), read.clone())?.schema().fields().to_vec();
+        let (pass, mut reads) = self.pass(read, tasks)?;
+        let read = with_partition_strings(read, &mut reads)?;
+        let reader = Reader::new(storage.clone(), with_file_number(&read)?)?;
+        let mut fields = Reader::new(storage.clone(), read)?.schema().fields().to_vec();
         let write = change_files_spec(write);
         let kind = write.hidden_columns.first().ok_or_else(|| Error::internal("change files say what changed"))?;
-        fields.push(Arc::new(arrow_schema::Field::new(&kind.name, arrow_schema::DataType::Utf8, false)));
+        fields.insert(pass.width, Arc::new(arrow_schema::Field::new(&kind.name, arrow_schema::DataType::Utf8, false)));
         let schema: SchemaRef = Arc::new(Schema::new(fields));
-        let writer = DataWriter::new(storage.clone(), &write, no_clock)?;
+        let writer = DataWriter::new(storage.clone(), &write, no_clock)?.with_partition_strings();
         let pieces = pass.pieces(reader.read(reads, ReadOptions::default()));
         let both = pieces.map(move |batch| pass.change_rows(&batch?, &schema));
         writer.write_all_unsynced(both.map_ok(|both| stream::iter(both.map(Ok))).try_flatten()).await
@@ -198,7 +214,9 @@ impl UpdateWriter {
         let columns = read.columns.iter().filter_map(|name| columns.field(name)).cloned().collect();
         let columns = StructType::new(columns);
         let (width, lengths) = (columns.fields.len(), CharLengths::of(&columns)?);
-        Ok((UpdatePass { writer: self.clone(), files, width, lengths }, reads))
+        let position = |name: &String| read.columns.iter().position(|column| column == name);
+        let partition_columns = read.partition_columns.iter().map(position).collect();
+        Ok((UpdatePass { writer: self.clone(), files, width, lengths, partition_columns }, reads))
     }
 }
 
@@ -256,13 +274,31 @@ impl UpdatePass {
         let is_updated = is_updated.finish();
         let rows = batch.project(&(0..batch.num_columns().saturating_sub(2)).collect::<Vec<_>>())?;
         let mask = BooleanArray::new(is_updated.clone(), None);
-        let old = filter_record_batch(&rows.project(&(0..self.width).collect::<Vec<_>>())?, &mask)?;
+        let first_string = rows.num_columns().saturating_sub(self.partition_columns.len());
+        let columns = (0..self.width).chain(first_string..rows.num_columns()).collect::<Vec<_>>();
+        let with_strings = filter_record_batch(&rows.project(&columns)?, &mask)?;
+        let old = with_strings.project(&(0..self.width).collect::<Vec<_>>())?;
+        let old_strings = with_strings.columns().get(self.width..).unwrap_or_default().to_vec();
         let new = match places.first() {
             None => old.clone(),
             Some((path, _)) => self.writer.updater.update(&old, &places).map_err(|e| e.in_file(*path))?,
         };
         self.check_lengths(&new, &places)?;
-        Ok(SplitBatch { is_updated, rows, old, new })
+        let new_strings = self.new_strings(&old_strings, &places)?;
+        Ok(SplitBatch { is_updated, rows, old, new, old_strings, new_strings })
+    }
+
+    /// The strings of the partition values of updated rows, which are NULL for assigned values.
+    fn new_strings(&self, old: &[ArrayRef], places: &[(&str, u64)]) -> Result<Vec<ArrayRef>> {
+        let (updater, changes) = (&self.writer.updater, self.writer.updater.updated_columns());
+        let mut new = Vec::with_capacity(old.len());
+        for (old, column) in old.iter().zip(&self.partition_columns) {
+            new.push(match column.filter(|at| changes.contains(at)) {
+                Some(at) => nullif(old, &BooleanArray::new(updater.assigned(at, places), None))?,
+                None => Arc::clone(old),
+            });
+        }
+        Ok(new)
     }
 
     /// Refuses updated rows with strings that are too long. Other rows may have them: not every writer checks lengths.
@@ -277,7 +313,7 @@ impl UpdatePass {
 
     /// All rows, some of them updated. The row commit version of an updated row is NULL: the commit determines it.
     fn updated(&self, batch: &RecordBatch) -> Result<RecordBatch> {
-        let SplitBatch { is_updated, rows, new, .. } = self.split(batch)?;
+        let SplitBatch { is_updated, rows, new, new_strings, .. } = self.split(batch)?;
         let changed = new.num_rows();
         if changed == 0 {
             return Ok(rows);
@@ -303,19 +339,24 @@ impl UpdatePass {
                 *column = mixed(column, &new_null_array(field.data_type(), changed))?;
             }
         }
+        let first_string = columns.len().saturating_sub(new_strings.len());
+        for (column, new) in columns.iter_mut().skip(first_string).zip(&new_strings) {
+            *column = mixed(column, new)?;
+        }
         Ok(RecordBatch::try_new(rows.schema(), columns)?)
     }
 
     /// The updated rows before and after, each with its change type.
     fn change_rows(&self, batch: &RecordBatch, schema: &SchemaRef) -> Result<[RecordBatch; 2]> {
-        let SplitBatch { old, new, .. } = self.split(batch)?;
-        let with = |rows: RecordBatch, kind: ChangeType| {
+        let SplitBatch { old, new, old_strings, new_strings, .. } = self.split(batch)?;
+        let with = |rows: RecordBatch, strings: Vec<ArrayRef>, kind: ChangeType| {
             let mut columns = rows.columns().to_vec();
             columns.push(Arc::new(StringArray::from_iter_values(vec![kind.as_str(); rows.num_rows()])));
+            columns.extend(strings);
             let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
             Ok::<_, Error>(RecordBatch::try_new_with_options(Arc::clone(schema), columns, &options)?)
         };
-        Ok([with(old, ChangeType::Preimage)?, with(new, ChangeType::Postimage)?])
+        Ok([with(old, old_strings, ChangeType::Preimage)?, with(new, new_strings, ChangeType::Postimage)?])
     }
 }
 

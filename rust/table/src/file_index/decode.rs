@@ -20,7 +20,7 @@ use deltic_pages::decode::FrontCoder;
 use deltic_protocol::log_bounds::parse_values;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, StatsColumns, bounds_from_json, from_json, from_struct};
 
-use super::column::IndexColumn;
+use super::column::{IndexColumn, PartitionColumn};
 use super::direct::{Direct, Failed};
 use super::part_columns::{PATH, has_typed_partition, is_complete, stats_path, typed_partition_path};
 use super::values::{Counts, Values};
@@ -89,8 +89,8 @@ impl ColumnPlan {
             IndexColumn::Size => Source::Member("size"),
             IndexColumn::ModificationTime => Source::Member("modificationTime"),
             IndexColumn::DeletionVector => Source::Member("deletionVector"),
-            IndexColumn::Partition { leaf, .. } if has_typed_partition(part, group, leaf) => Source::TypedPartition,
-            IndexColumn::Partition { .. } => Source::PartitionStrings,
+            IndexColumn::Partition(column) if has_typed_partition(part, group, &column.leaf) => Source::TypedPartition,
+            IndexColumn::Partition(_) => Source::PartitionStrings,
             IndexColumn::Bounds { leaf, with_counts } if is_typed => {
                 let complete = |bound| is_complete(part, group, &stats_path(bound, leaf));
                 Source::TypedStats { with_counts: *with_counts || !complete("minValues") || !complete("maxValues") }
@@ -131,7 +131,7 @@ impl ColumnPlan {
         let needs = |(source, column): (&Source, &IndexColumn)| match (source, column) {
             (Source::Presence, _) => is_anchor,
             (Source::Member(name), _) => or_anchor(name),
-            (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
+            (Source::TypedPartition, IndexColumn::Partition(PartitionColumn { leaf, .. })) => {
                 member == "partitionValues_parsed" && rest == leaf.path
             }
             (Source::PartitionStrings, _) => member == "partitionValues",
@@ -212,7 +212,7 @@ impl ColumnPlan {
             if self.needs_json_stats(read_before) { self.direct_json_stats(direct)? } else { Vec::new() };
         let mut from_json_stats = from_json_stats.into_iter();
         let of_partition = |(source, column): (&Source, &'s IndexColumn)| match (source, column) {
-            (Source::PartitionStrings, IndexColumn::Partition { name, leaf }) => Some((leaf, name.as_str())),
+            (Source::PartitionStrings, IndexColumn::Partition(column)) => Some(column),
             _ => None,
         };
         let partitions: Vec<_> = self.sources.iter().zip(&self.columns).filter_map(of_partition).collect();
@@ -227,7 +227,7 @@ impl ColumnPlan {
                 None if *name == "path" => Err(Failed::Unsupported),
                 None => Ok(Values::Array(direct.nothing(&ArrowType::Int64))),
             },
-            (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
+            (Source::TypedPartition, IndexColumn::Partition(PartitionColumn { leaf, .. })) => {
                 let values = direct.leaf(&typed_partition_path(leaf))?;
                 Ok(Values::Array(without_empty(values.ok_or(Failed::Unsupported)?)?))
             }
@@ -323,18 +323,17 @@ impl ColumnPlan {
                 Ok(Values::Array(new_null_array(&ArrowType::Int64, add.len())))
             }
             (Source::Member(name), _) => Ok(Values::Array(conformed(name, &member(add, name)?)?)),
-            (Source::TypedPartition, IndexColumn::Partition { leaf, .. }) => {
+            (Source::TypedPartition, IndexColumn::Partition(PartitionColumn { leaf, .. })) => {
                 let typed = member(add, "partitionValues_parsed")?;
                 let name = leaf.path.first().map(String::as_str).unwrap_or_default();
                 let values = typed.as_struct_opt().map(|typed| member(typed, name)).transpose()?;
                 let values = values.ok_or_else(|| Error::corrupt("`add.partitionValues_parsed` is not a struct"))?;
                 Ok(Values::Array(without_empty(values)?))
             }
-            (Source::PartitionStrings, IndexColumn::Partition { name, leaf }) => {
+            (Source::PartitionStrings, IndexColumn::Partition(column)) => {
                 let values = member(add, "partitionValues")?;
                 let map = values.as_map_opt().ok_or_else(|| Error::corrupt("`add.partitionValues` is not a map"))?;
-                let physical = leaf.path.first().map(String::as_str).unwrap_or_default();
-                Ok(Values::Array(parse_values(map, physical, name, &leaf.data_type)?))
+                Ok(Values::Array(parse_values(map, column.keys(), &column.name, &column.leaf.data_type)?))
             }
             (Source::TypedStats { with_counts }, IndexColumn::Bounds { leaf, .. }) => {
                 let stats = member(add, "stats_parsed")?;

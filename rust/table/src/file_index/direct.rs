@@ -12,6 +12,7 @@ use deltic_pages::decode::{self as pages, Chunk, DictionaryEncoded, Entries, Fai
 use deltic_protocol::log_bounds::parse_strings;
 use deltic_protocol::stats::read::{Leaf, LeafBounds, from_struct};
 
+use super::column::PartitionColumn;
 use super::encoded::EncodedColumn;
 use super::part_columns::{PATH, broken, stats_path};
 use super::values::Values;
@@ -127,19 +128,16 @@ impl Direct<'_> {
         Ok(Some(Arc::new(StructArray::try_new(members.clone(), values, Some(NullBuffer::new(present)))?)))
     }
 
-    /// Typed values of partition columns, given with their names. The map of strings is read once for all of them.
-    pub(super) fn partitions(&self, columns: &[(&Leaf, &str)]) -> Result<Vec<ArrayRef>, Failed> {
+    /// Typed values of partition columns. The map of strings is read once for all of them.
+    pub(super) fn partitions(&self, columns: &[&PartitionColumn]) -> Result<Vec<ArrayRef>, Failed> {
         if columns.is_empty() {
             return Ok(Vec::new());
         }
         let [key, value] = self.part.map_leaves(["add", "partitionValues"]).ok_or(Failed::Unsupported)?;
         let chunk = |leaf| self.part.chunk(self.fetched, leaf);
-        let names =
-            |(leaf, logical): &(&Leaf, &str)| [leaf.path.first().cloned().unwrap_or_default(), (*logical).into()];
-        let names: Vec<[String; 2]> = columns.iter().map(names).collect();
-        let sought: Vec<[&str; 2]> = names.iter().map(|[physical, logical]| [physical.as_str(), logical]).collect();
-        let found = pages::entries(chunk(key)?, chunk(value)?, &sought)?;
-        columns.iter().zip(found).map(|((leaf, logical), found)| partition(leaf, logical, found)).collect()
+        let wanted: Vec<[&str; 2]> = columns.iter().map(|column| column.keys()).collect();
+        let found = pages::entries(chunk(key)?, chunk(value)?, &wanted)?;
+        columns.iter().zip(found).map(|(column, found)| partition(&column.leaf, &column.name, found)).collect()
     }
 
     /// Bounds of a column from the typed statistics, with counts of nulls and of rows.

@@ -19,7 +19,7 @@ use deltic_protocol::stats::near_any_double;
 use deltic_protocol::stats::read::{Leaf, from_struct};
 use parquet::arrow::arrow_reader::statistics::StatisticsConverter;
 
-use super::column::IndexColumn;
+use super::column::{IndexColumn, PartitionColumn};
 use super::part_columns::{has_typed_partition, is_complete, stats_path, typed_partition_path};
 use crate::checkpoint::action_file::ActionFile;
 
@@ -41,7 +41,7 @@ pub(super) fn of_groups<'a>(
     ContainerBounds::new(groups.len(), columns, |at, column, upper| {
         let (part, group) = groups.get(at)?;
         match column {
-            IndexColumn::Partition { leaf, .. } if has_typed_partition(part, *group, leaf) => {
+            IndexColumn::Partition(PartitionColumn { leaf, .. }) if has_typed_partition(part, *group, leaf) => {
                 extreme(part, *group, &typed_partition_path(leaf), upper)
             }
             IndexColumn::Bounds { leaf, .. } => stored_bound(part, *group, leaf, upper),

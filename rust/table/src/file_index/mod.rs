@@ -45,7 +45,7 @@ use parquet::arrow::arrow_reader::RowSelection;
 pub use self::cache::DEFAULT_LIMIT;
 use self::cache::{Cache, CachedColumn};
 
-pub(crate) use self::column::IndexColumn;
+pub(crate) use self::column::{IndexColumn, PartitionColumn};
 use self::file_bounds::FileBounds;
 use self::sidecar_stats::SidecarStats;
 use self::values::Values;
@@ -147,7 +147,7 @@ impl Pruning {
             for column in predicate.iter().flat_map(BoundPredicate::columns) {
                 let index_column = match column.path.first() {
                     Some(name) if is_partition(&column.path) => {
-                        Some(IndexColumn::Partition { name: name.clone(), leaf: shape.partition_leaf(name)? })
+                        Some(IndexColumn::Partition(PartitionColumn::of(shape, name)?))
                     }
                     _ => shape.leaf(&column.path)?.map(|leaf| IndexColumn::Bounds { leaf, with_counts: needs_counts }),
                 };

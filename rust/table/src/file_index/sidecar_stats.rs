@@ -17,7 +17,7 @@ use deltic_protocol::schema::DataType;
 use deltic_protocol::stats::read::Leaf;
 use serde::{Deserialize, Serialize};
 
-use super::column::IndexColumn;
+use super::column::{IndexColumn, PartitionColumn};
 use super::groups::{ContainerBounds, of_groups};
 use crate::checkpoint::action_file::ActionFile;
 
@@ -116,7 +116,7 @@ impl SidecarStats {
 
 fn leaf_of(column: &IndexColumn) -> Option<(&Leaf, bool)> {
     match column {
-        IndexColumn::Partition { leaf, .. } => Some((leaf, true)),
+        IndexColumn::Partition(PartitionColumn { leaf, .. }) => Some((leaf, true)),
         IndexColumn::Bounds { leaf, .. } => Some((leaf, false)),
         IndexColumn::Presence
         | IndexColumn::Path

@@ -70,6 +70,12 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
         return "the location is the name of a file, or there is nothing; a table is a folder with a `_delta_log`"
             .to_owned();
     }
+    if let Some((table, version)) = last.rsplit_once("@v").filter(|(_, version)| version.parse::<u64>().is_ok()) {
+        return format!(
+            "there is nothing with this name; if version {version} of the table `{table}` is meant, open `{table}` and read \
+             `snapshot({version})`, or give the command line `--version {version}`"
+        );
+    }
     let is_name = |part: &str| !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || c == '_');
     let catalog = match last.split('.').collect::<Vec<_>>()[..] {
         [a, b, c] if [a, b, c].into_iter().all(is_name) => {

@@ -55,11 +55,6 @@ impl Rewriting {
         };
         let mut unclaimed = Unclaimed::new(self.storage.clone());
         unclaimed.hold(&files)?;
-        // Values keep their spelling: only the writer knows the time zone of a timestamp without one.
-        let spelled = bin.partition.iter().filter(|(_, text)| text.as_ref().is_some_and(|text| !text.is_empty()));
-        for (name, text) in spelled {
-            files.iter_mut().for_each(|file| drop(file.add.partition_values.insert(name.clone(), text.clone())));
-        }
         if let Layout::Curve(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
@@ -73,7 +68,7 @@ impl Rewriting {
         // One file that is somewhat too large is better than a large and a small one.
         let target_file_size = self.target.saturating_mul(2);
         let copying = self.copying(|spec| WriteSpec { target_file_size, ..spec });
-        let rows = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
+        let rows = copying.rows(&self.storage, tasks(bin), self.reading(bin))?;
         let rows = rows.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
         copying.write(&self.storage, rows, self.clock).await
     }
@@ -99,7 +94,7 @@ impl Rewriting {
         };
         let max_rows_per_file = Some(rows.div_ceil(expected).max(1));
         let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
-        let all = Reader::new(self.storage.clone(), copying.read.clone())?.read(tasks(bin), self.reading(bin));
+        let all = copying.rows(&self.storage, tasks(bin), self.reading(bin))?;
         let bytes = self.limits.sort_bytes / self.tasks;
         let all = all.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
         let ordered = sort_by_curve(all, Arc::new(ranges), rows, bytes, self.tasks).await?;

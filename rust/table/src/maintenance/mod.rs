@@ -30,6 +30,6 @@ pub use auto_compact::{AutoCompacted, MIN_FILES, auto_compact};
 pub use distributed::{DistributedOptimize, RewriteTask};
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
-pub(crate) use reorg::{ReorgOptions, Reorganized, plan_reorganize, reorganize};
+pub(crate) use reorg::{Footers, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 pub(crate) use vacuum::dispensable;
 pub use vacuum::{DistributedVacuum, Search, SweepTask, VacuumOptions, Vacuumed, vacuum};

@@ -1,10 +1,11 @@
-//! REORG (PURGE): rewrites files that have more than the table's rows and columns, without the rest.
+//! REORG (PURGE): rewrites files that differ from the table: they have more rows or columns, or narrower types.
 //!
-//! The rest is rows that deletion vectors delete, and columns that were dropped. The log has the former; to find the latter,
-//! footers are read, if the table has column mapping and a column was dropped.
+//! Rows that deletion vectors delete are in the log. To find the rest, footers are read, if it is asked for: columns that were
+//! dropped, if the table has column mapping; types of which some were widened.
 //!
-//! PROTOCOL.md: "Deletion Vectors", "Column Mapping".
+//! PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Type Widening".
 
+use deltic_protocol::alter::widened_column;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde_json::json;
 
@@ -28,11 +29,23 @@ const OPERATION: &str = "REORG";
 /// Footers that are read at once.
 const CONCURRENT_FOOTERS: usize = 64;
 
+/// What else files are rewritten for than deletion vectors. Footers are read for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Footers {
+    /// Nothing: no footer is read.
+    #[default]
+    Unread,
+    /// Columns that the table dropped.
+    DroppedColumns,
+    /// Types that are not those of the table.
+    OtherTypes,
+}
+
 /// Options of a REORG.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReorgOptions {
-    /// Whether files with columns that the table dropped are rewritten too, for which footers are read.
-    pub(crate) dropped_columns: bool,
+    /// What else files are rewritten for.
+    pub(crate) footers: Footers,
     /// How many groups of files are rewritten at a time.
     pub(crate) max_tasks: Option<usize>,
     /// Free text for the commit info.
@@ -44,8 +57,8 @@ pub(crate) struct ReorgOptions {
 pub(crate) struct Reorganized {
     /// Files that have deletion vectors.
     pub(crate) with_vectors: u64,
-    /// Other files that have columns which the table dropped.
-    pub(crate) with_dropped_columns: u64,
+    /// Other files that are rewritten for what their footers say.
+    pub(crate) by_footer: u64,
     /// The files that were rewritten, or would be.
     pub(crate) files: Optimized,
 }
@@ -65,8 +78,8 @@ pub(crate) async fn plan_reorganize(
     Ok(Reorganized { files: plan.result, ..found })
 }
 
-/// Rewrites all files of the newest version that have deletion vectors or, if requested, columns that were dropped, and
-/// commits them.
+/// Rewrites all files of the newest version that have deletion vectors or, if requested, dropped columns or other types,
+/// and commits them.
 ///
 /// # Errors
 /// As [`optimize`](super::optimize), and those of reading footers.
@@ -98,7 +111,7 @@ async fn plan(
     ids: &dyn Ids,
     clock: Clock,
 ) -> Result<(Plan, Reorganized)> {
-    let dropped_columns = options.dropped_columns;
+    let footers = options.footers;
     let options = &OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() };
     check(options)?;
     let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
@@ -107,25 +120,37 @@ async fn plan(
     let base = HandleState::load(&snapshot).await?;
     let target = target_file_size(options, &snapshot)?;
     let rewriting = rewriting(&mut transaction, &snapshot, Layout::Compact, target, options, clock)?;
-    let looks_inside = dropped_columns && may_have_dropped_columns(&snapshot);
+    let looks_inside = match footers {
+        Footers::Unread => false,
+        Footers::DroppedColumns => may_have_dropped_columns(&snapshot),
+        Footers::OtherTypes => widened_column(&snapshot.shape().schema).is_some(),
+    };
     let has_vector = |file: &Candidate| file.add.deletion_vector.is_some();
     let listed = list(&snapshot, None, |file| looks_inside || has_vector(file)).await?;
     let (mut files, others): (Vec<_>, Vec<_>) = listed.candidates.into_iter().partition(has_vector);
     let with_vectors = files.len() as u64;
     if !others.is_empty() {
-        files.extend(with_dropped_columns(&snapshot, others).await?);
+        files.extend(by_footer(&snapshot, others, footers).await?);
     }
-    let with_dropped_columns = (files.len() as u64).saturating_sub(with_vectors);
+    let by_footer = (files.len() as u64).saturating_sub(with_vectors);
     let plan = Plan::new(snapshot, base, rewriting, pack::all(files, target), listed.total, listed.considered);
-    Ok((plan, Reorganized { with_vectors, with_dropped_columns, ..Reorganized::default() }))
+    Ok((plan, Reorganized { with_vectors, by_footer, ..Reorganized::default() }))
 }
 
-/// Those of the files that have columns which the table no longer has.
-async fn with_dropped_columns(snapshot: &Snapshot, files: Vec<Candidate>) -> Result<Vec<Candidate>> {
+/// Those of the files that have columns which the table no longer has, or other types.
+async fn by_footer(snapshot: &Snapshot, files: Vec<Candidate>, footers: Footers) -> Result<Vec<Candidate>> {
     let columns = KnownColumns::of(snapshot)?;
     let look = |file: Candidate| {
         let columns = &columns;
-        async move { Ok(columns.are_exceeded(&file.add.path, file.bytes()).await?.then_some(file)) }
+        async move {
+            let (path, size) = (&file.add.path, file.bytes());
+            let differs = match footers {
+                Footers::Unread => false,
+                Footers::DroppedColumns => columns.are_exceeded(path, size).await?,
+                Footers::OtherTypes => columns.have_other_types(path, size).await?,
+            };
+            Ok(differs.then_some(file))
+        }
     };
     stream::iter(files)
         .map(look)

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::error::{Error, Result};
-use crate::maintenance::{PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
+use crate::maintenance::{Footers, PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::transaction::{CommitContext, CommitSeries};
@@ -181,17 +181,17 @@ fn delete_options(filter: &str, options: &PurgeOptions) -> TransactionOptions {
 
 fn reorg_options(options: &PurgeOptions) -> ReorgOptions {
     let user_metadata = options.user_metadata.clone();
-    ReorgOptions { dropped_columns: true, max_tasks: options.max_tasks, user_metadata }
+    ReorgOptions { footers: Footers::DroppedColumns, max_tasks: options.max_tasks, user_metadata }
 }
 
 impl Purged {
-    fn of(Reorganized { with_vectors, with_dropped_columns, files }: Reorganized) -> Self {
+    fn of(Reorganized { with_vectors, by_footer, files }: Reorganized) -> Self {
         Self {
             read_version: files.read_version,
             versions: files.versions,
             files_total: files.files_total,
             files_with_vectors: with_vectors,
-            files_with_dropped_columns: with_dropped_columns,
+            files_with_dropped_columns: by_footer,
             files_to_rewrite: files.files_to_rewrite,
             bytes_to_rewrite: files.bytes_to_rewrite,
             expected_files: files.expected_files,

@@ -39,7 +39,7 @@ pub(super) struct LogRepair {
 }
 
 /// The state of a version by one source: a checkpoint, or the commits.
-struct LogContents {
+pub(super) struct LogContents {
     state: State,
     files: Files,
     totals: Totals,
@@ -311,7 +311,7 @@ async fn by_checksums(
 ///
 /// # Errors
 /// `Corrupt` or `NotFound` if the checkpoint is incomplete.
-async fn contents_of_checkpoint(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
+pub(super) async fn contents_of_checkpoint(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
     let open = OpenCheckpoint::open(storage, checkpoint).await?;
     let (Some(protocol), Some(metadata)) =
         (open.non_file_actions().protocol.clone(), open.non_file_actions().metadata.clone())
@@ -353,7 +353,7 @@ async fn contents_of_rest(storage: &Storage, listing: &[LogFile], version: u64) 
 }
 
 /// Reads all contents of a version.
-async fn contents_of(snapshot: &Snapshot) -> Result<LogContents> {
+pub(super) async fn contents_of(snapshot: &Snapshot) -> Result<LogContents> {
     let (mut files, mut totals) = (Files::default(), Totals::new(&[]));
     let mut live = std::pin::pin!(snapshot.live_files(&identity()).await?);
     while let Some(batch) = live.try_next().await? {
@@ -380,7 +380,7 @@ fn disagreement(mut checksum: VersionChecksum, contents: &LogContents) -> Option
 }
 
 /// Whether an error means a damaged or missing file: not a failure of the store, and not an unsupported feature.
-fn is_damage(error: &Error) -> bool {
+pub(super) fn is_damage(error: &Error) -> bool {
     error.is_corrupt() || error.is_not_found()
 }
 

@@ -1,10 +1,11 @@
 //! Repair: fixes the findings of a check, one after the other, and reports those that cannot be fixed.
 //!
 //! First it repairs the log ([`log_repair`]): damaged checkpoints, `_last_checkpoint`, the checksum of the newest version. Then
-//! it removes missing files from the table by one commit ([`missing`]).
+//! it removes missing files from the table by one commit ([`missing`]). If the newest version cannot be read, neither is
+//! possible; a recovery ([`recovery`]), which has to be asked for, moves the versions that cannot be read out of the log.
 //!
-//! Invariants: if two sources of a version disagree and nothing proves one of them right, both remain. Only a damaged
-//! checkpoint that was replaced is deleted. A dry run changes nothing. Proved by `tests/python/test_repair.py`.
+//! Invariants: if two sources of a version disagree and nothing proves one of them right, both remain. Without a recovery
+//! only a damaged checkpoint that was replaced is deleted. A dry run changes nothing. Proved by `tests/python/test_repair.py`.
 //!
 //! PROTOCOL.md: "Version Checksum File", "Last Checkpoint File", "Checkpoints".
 
@@ -16,16 +17,18 @@ use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
+use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 mod log_repair;
 mod missing;
+mod recovery;
 mod steps;
 
 use log_repair::LogRepair;
 use missing::Missing;
+use recovery::LogEnd;
 use steps::{CHECKPOINTS, FILES};
 pub use steps::{RepairStep, Repaired};
 
@@ -42,11 +45,18 @@ pub async fn repair(
     retry: &dyn RetryPolicy,
 ) -> Result<Repaired> {
     let repaired = async {
-        let listing = LogSource::of(storage).list(0).await?;
-        let log = LogRepair::find(storage, &listing).await?;
-        let mut done = Repaired { version: log.snapshot.version(), ..Repaired::default() };
-        log.plan(&listing, &mut done).await?;
-        let missing = Missing::find(&log.snapshot).await?;
+        let examined = async {
+            let listing = LogSource::of(storage).list(0).await?;
+            let log = LogRepair::find(storage, &listing).await?;
+            let mut done = Repaired { version: log.snapshot.version(), ..Repaired::default() };
+            log.plan(&listing, &mut done).await?;
+            let missing = Missing::find(&log.snapshot).await?;
+            Ok((log, missing, done))
+        };
+        let (log, missing, mut done) = match examined.await {
+            Err(e) => return Err(with_recovery(storage, e).await),
+            Ok(examined) => examined,
+        };
         missing.report(&mut done);
         refuse(&mut done, &log)?;
         if !dry_run {
@@ -58,6 +68,71 @@ pub async fn repair(
         Ok(done)
     };
     repaired.await.map_err(|e: Error| e.in_table(storage.location()))
+}
+
+/// The error of a log that cannot be read, with the version to which it can be recovered, if there is one.
+async fn with_recovery(storage: &Storage, error: Error) -> Error {
+    if !error.is_corrupt() {
+        return error;
+    }
+    let Ok(LogEnd::Unreadable(recovery)) = recovery::find(storage).await else { return error };
+    let message = format!(
+        "{}. Version {version} is the last that can be read: a repair with recover_to={version} moves the later versions out of \
+         the log",
+        error.message(),
+        version = recovery.snapshot.version()
+    );
+    let extended = Error::corrupt(message);
+    let extended = error.path().into_iter().fold(extended, Error::in_file);
+    error.version().into_iter().fold(extended, Error::at_version)
+}
+
+/// Moves the versions after `version`, which cannot be read, out of the log, or reports what that would do. Nothing is done if
+/// `version` is the newest one and can be read.
+///
+/// # Errors
+/// `Invalid` if `version` is not the last readable version; `Corrupt` if no version can be read, or the log is damaged in another
+/// way than by missing and torn commits; `Unsupported` if something else than the log decides about its versions, or deltic
+/// cannot write the table; `Conflict` if the log changes meanwhile; those of the store. After an error the next call goes on.
+pub async fn recover(
+    storage: &Storage,
+    version: u64,
+    dry_run: bool,
+    ids: &dyn Ids,
+    retry: &dyn RetryPolicy,
+) -> Result<Repaired> {
+    let recovered = async {
+        let recovery = match unless_cancelled(recovery::find(storage), retry, nothing_committed).await? {
+            LogEnd::Readable(snapshot, _) if snapshot.version() != version => {
+                return Err(Error::invalid(format!(
+                    "version {}, the newest, can be read, so the log is not repaired; `restore` makes an older version the \
+                     newest one",
+                    snapshot.version()
+                )));
+            }
+            LogEnd::Readable(_, gap) => {
+                let steps = gap.map(|gap| RepairStep::new(FindingKind::Log, gap, Vec::new(), false));
+                return Ok(Repaired { version, steps: steps.into_iter().collect(), ..Repaired::default() });
+            }
+            LogEnd::Unreadable(recovery) => recovery,
+        };
+        if recovery.snapshot.version() != version {
+            return Err(Error::invalid(format!(
+                "the last version that can be read is {}, not {version}: only to that one a log is repaired",
+                recovery.snapshot.version()
+            )));
+        }
+        let mut done = Repaired { version, ..Repaired::default() };
+        done.push(FindingKind::Log, recovery.message.clone(), recovery.paths());
+        Missing::find(&recovery.snapshot).await?.report(&mut done);
+        let message = "the log is repaired first; repair the table again afterwards";
+        done.refuse_kinds(&FILES, Err(Error::invalid(message)))?;
+        if !dry_run {
+            done.moved_to = Some(recovery.carry_out(&ids.unique(), retry).await?);
+        }
+        Ok(done)
+    };
+    recovered.await.map_err(|e: Error| e.in_table(storage.location()))
 }
 
 /// Marks the steps that cannot be carried out, before anything is changed.

@@ -10,7 +10,7 @@ use crate::error::{Kind, Result};
 /// One finding, and what is done about it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RepairStep {
-    /// What is wrong: a checkpoint, `_last_checkpoint`, a checksum, a data file or a deletion vector.
+    /// What is wrong: a checkpoint, `_last_checkpoint`, a checksum, a data file, a deletion vector or the end of the log.
     #[serde(serialize_with = "serialize_name")]
     pub kind: FindingKind,
     /// What is wrong and what is done about it, as sentences.
@@ -24,10 +24,12 @@ pub struct RepairStep {
 /// What a repair did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Repaired {
-    /// The version that was examined.
+    /// The version that was examined; if the log was recovered, the last readable one.
     pub version: u64,
     /// The version that removes files, if one was committed.
     pub committed: Option<u64>,
+    /// The folder to which files of the log were moved, relative to the table, if any were.
+    pub moved_to: Option<String>,
     /// The steps in order. Empty if nothing is wrong.
     pub steps: Vec<RepairStep>,
 }

@@ -1,12 +1,12 @@
-//! Columns that a file has and its table no longer has: in a table with column mapping, dropping a column keeps the files.
+//! What a file has and its table no longer has: columns, if dropping them kept the files, and columns of narrower types.
 //!
-//! PROTOCOL.md: "Column Mapping".
+//! PROTOCOL.md: "Column Mapping", "Type Widening".
 
 use arrow_schema::{DataType as ArrowType, Field, Fields};
 use deltic_protocol::property::Properties;
 use deltic_protocol::schema::assign::count_ids;
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id};
-use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType, TableSchema};
 use deltic_protocol::validation::MAX_COLUMN_ID;
 
 use super::file_footer::look_at_footer;
@@ -65,6 +65,47 @@ impl KnownColumns {
         .await
     }
 
+    /// Whether a file, with this path and size by the log, has a column in another type than the table, such as one that was
+    /// widened later. Its footer is read.
+    ///
+    /// # Errors
+    /// Those of reading it.
+    pub(crate) async fn have_other_types(&self, path: &str, size: u64) -> Result<bool> {
+        let columns = self.clone();
+        look_at_footer(&self.storage, &decode_path(path)?, size, move |file| {
+            Ok(columns.has_other_types(file.schema().fields(), &columns.schema))
+        })
+        .await
+    }
+
+    fn has_other_types(&self, fields: &Fields, table: &StructType) -> bool {
+        fields.iter().any(|field| {
+            let column = table.fields.iter().find(|column| self.is_same(field, column));
+            column.is_some_and(|column| self.is_other_type(field.data_type(), &column.data_type))
+        })
+    }
+
+    fn is_other_type(&self, stored: &ArrowType, column: &DataType) -> bool {
+        match (stored, column) {
+            (ArrowType::Struct(fields), DataType::Struct(table)) => self.has_other_types(fields, table),
+            (ArrowType::List(element), DataType::Array(array)) => {
+                self.is_other_type(element.data_type(), &array.element)
+            }
+            (ArrowType::Map(entries, _), DataType::Map(map)) => match entries.data_type() {
+                ArrowType::Struct(pair) => match &pair[..] {
+                    [key, value] => {
+                        self.is_other_type(key.data_type(), &map.key)
+                            || self.is_other_type(value.data_type(), &map.value)
+                    }
+                    _ => true,
+                },
+                _ => true,
+            },
+            (stored, DataType::Primitive(column)) => is_other_primitive(stored, column),
+            _ => false,
+        }
+    }
+
     fn is_hidden(&self, field: &Field) -> bool {
         self.hidden.contains(field.name())
     }
@@ -102,5 +143,23 @@ impl KnownColumns {
             },
             _ => false,
         }
+    }
+}
+
+/// Whether values that have this type in a file are of another type than the column. Only of types that can be widened.
+fn is_other_primitive(stored: &ArrowType, column: &PrimitiveType) -> bool {
+    match column {
+        PrimitiveType::Short => *stored != ArrowType::Int16,
+        PrimitiveType::Integer => *stored != ArrowType::Int32,
+        PrimitiveType::Long => *stored != ArrowType::Int64,
+        PrimitiveType::Double => *stored != ArrowType::Float64,
+        PrimitiveType::TimestampNtz => *stored == ArrowType::Date32,
+        PrimitiveType::Decimal { precision, scale } => match stored {
+            ArrowType::Decimal32(p, s) | ArrowType::Decimal64(p, s) | ArrowType::Decimal128(p, s) => {
+                p != precision || u8::try_from(*s) != Ok(*scale)
+            }
+            _ => true,
+        },
+        _ => false,
     }
 }

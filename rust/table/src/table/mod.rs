@@ -21,7 +21,7 @@ use crate::checkpoint_writer;
 use crate::cleanup;
 use crate::committers::{Committer, for_table, for_table_after};
 use crate::convert::{self, ConvertOptions, Converted};
-use crate::copies::{self, CloneOptions, RestoreOptions, RestoreTo, Restored};
+use crate::copies::{self, CloneOptions, ClonePlan, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
 use crate::error::{Error, Kind, Result};
 use crate::history;
@@ -394,12 +394,44 @@ impl Table {
         copies::clone(&source, &target.storage, options, committer.as_ref(), ids, retry).await
     }
 
+    /// What [`Table::clone_to`] would do.
+    ///
+    /// # Errors
+    /// As [`copies::plan_clone`].
+    pub async fn plan_clone_to(
+        &self,
+        target: &Self,
+        at: At,
+        options: CloneOptions,
+        ids: &dyn Ids,
+        retry: &dyn RetryPolicy,
+    ) -> Result<ClonePlan> {
+        let options = CloneOptions { checks_files: !matches!(at, At::Newest), ..options };
+        let source = self.snapshot(at).await?;
+        copies::plan_clone(&source, &target.storage, options, ids, retry).await
+    }
+
     /// Repairs what a check finds, or reports what that would do.
     ///
     /// # Errors
     /// As [`repair::repair`].
     pub async fn repair(&self, dry_run: bool, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Repaired> {
         repair::repair(&self.storage, dry_run, ids, self.committer().as_ref(), retry).await
+    }
+
+    /// Moves the versions after `version` out of the log, if they cannot be read, or reports what that would do.
+    ///
+    /// # Errors
+    /// As [`repair::recover`].
+    pub async fn recover(
+        &self,
+        version: u64,
+        dry_run: bool,
+        ids: &dyn Ids,
+        retry: &dyn RetryPolicy,
+    ) -> Result<Repaired> {
+        self.invalidate();
+        repair::recover(&self.storage, version, dry_run, ids, retry).await
     }
 
     /// The newest commits, at most `limit`.

@@ -1,7 +1,8 @@
 //! Splits batches by the values of the partition columns.
 //!
-//! Rows keep their order within a partition. A batch of one partition is passed on without copying its rows.
-//! The empty string becomes null, as the protocol defines; -0.0 becomes 0.0, and all NaNs are equal.
+//! Rows keep their order within a partition. Copied rows keep the strings of their values: those with other strings are another
+//! partition. A batch of one partition is passed on without copying its rows.
+//! The empty string becomes null, as the protocol defines, and all NaNs are equal.
 //!
 //! Invariant: a partition value is read back from the log as the same value (`write::partition_values_read_back`); a value that
 //! the log cannot represent is refused.
@@ -11,7 +12,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array};
 use arrow_ord::partition::partition;
 use arrow_row::{RowConverter, SortField};
 use arrow_select::take::{take, take_record_batch};
@@ -107,14 +109,28 @@ impl PartitionSplitter {
     /// # Errors
     /// `Invalid`, naming column and value, if a partition value has no string.
     pub fn split(&self, batch: &RecordBatch) -> Result<Vec<(PartitionKey, RecordBatch)>> {
-        Ok(self.divide(batch)?.take(usize::MAX)?.rows)
+        Ok(self.divide(batch, &[])?.take(usize::MAX)?.rows)
     }
 
-    /// As [`PartitionSplitter::split`], but the rows of a partition are copied only when they are taken.
+    /// Divides rows whose last columns are the strings of their partition values from these.
+    ///
+    /// # Errors
+    /// `Internal` if there are no such columns.
+    pub(super) fn take_strings(&self, rows: &RecordBatch) -> Result<(RecordBatch, Vec<StringArray>)> {
+        let others = rows.num_columns().saturating_sub(self.columns.len());
+        let strings = rows.columns().iter().skip(others).map(|column| column.as_string_opt().cloned());
+        let strings = strings.collect::<Option<Vec<_>>>().filter(|strings| strings.len() == self.columns.len());
+        let strings =
+            strings.ok_or_else(|| Error::internal("rows came without the strings of their partition values"))?;
+        Ok((rows.project(&(0..others).collect::<Vec<_>>())?, strings))
+    }
+
+    /// As [`PartitionSplitter::split`], but the rows of a partition are copied only when they are taken. `strings`: those of
+    /// [`PartitionSplitter::take_strings`], if the rows have them.
     ///
     /// # Errors
     /// As [`PartitionSplitter::split`].
-    pub(super) fn divide(&self, batch: &RecordBatch) -> Result<Divided> {
+    pub(super) fn divide(&self, batch: &RecordBatch, strings: &[StringArray]) -> Result<Divided> {
         if batch.num_rows() == 0 {
             return Ok(Divided::new(batch.project(&self.kept)?, Vec::new()));
         }
@@ -132,15 +148,17 @@ impl PartitionSplitter {
         if self.materializes {
             data = self.with_values(batch, data, &values)?;
         }
-        let runs = partition(&values)?.ranges();
+        let mut keys = values.clone();
+        keys.extend(strings.iter().map(|strings| Arc::new(strings.clone()) as ArrayRef));
+        let runs = partition(&keys)?.ranges();
         if runs.len() == 1 {
-            return Ok(Divided::new(data, vec![(self.key(&values, 0)?, None)]));
+            return Ok(Divided::new(data, vec![(self.key(&values, strings, 0)?, None)]));
         }
         let mut groups = Vec::new();
-        for group in group_runs(&values, &runs)? {
+        for group in group_runs(&keys, &runs)? {
             let first = group.first().map_or(0, |&run| runs[run].start);
             let rows: UInt32Array = group.iter().flat_map(|&run| runs[run].clone()).map(|row| row as u32).collect();
-            groups.push((self.key(&values, first)?, Some(rows)));
+            groups.push((self.key(&values, strings, first)?, Some(rows)));
         }
         Ok(Divided::new(data, groups))
     }
@@ -159,11 +177,17 @@ impl PartitionSplitter {
         Ok(RecordBatch::try_new(Arc::new(schema), columns)?)
     }
 
-    fn key(&self, values: &[ArrayRef], row: usize) -> Result<PartitionKey> {
-        let entry = |(column, values): (&PartitionColumn, &ArrayRef)| {
-            Ok((column.name.clone(), column.print(&Scalar::from_array(values, row)?)?))
+    fn key(&self, values: &[ArrayRef], strings: &[StringArray], row: usize) -> Result<PartitionKey> {
+        let entry = |(at, (column, values)): (usize, (&PartitionColumn, &ArrayRef))| {
+            let kept =
+                strings.get(at).filter(|strings| strings.is_valid(row)).map(|strings| strings.value(row).to_owned());
+            let string = match kept {
+                Some(kept) => Some(kept),
+                None => column.print(&Scalar::from_array(values, row)?)?,
+            };
+            Ok((column.name.clone(), string))
         };
-        self.columns.iter().zip(values).map(entry).collect::<Result<_>>().map(PartitionKey)
+        self.columns.iter().zip(values).enumerate().map(entry).collect::<Result<_>>().map(PartitionKey)
     }
 }
 

@@ -212,6 +212,23 @@ pub(super) fn refuse(conflict: Conflict, detail: &str) -> Error {
     refuse_because(conflict, conflict.explanation(), detail)
 }
 
+/// Why a commit may not follow one that changed rows of a file, but did not remove the file.
+const ROWS_CHANGED: &str = "another writer changed rows in a file of which this commit has read or changes rows, too; \
+                            run the operation again on the new version";
+
+/// The conflict of two commits that change the same rows of a file.
+fn refuse_same_rows(detail: &str) -> Error {
+    let explanation = "another writer changed the same rows as this commit; run the operation again on the new version";
+    refuse_because(Conflict::ConcurrentDeleteDelete, explanation, detail)
+}
+
+/// The conflict if the winner removed a file of which this commit marks rows as deleted.
+pub(super) fn refuse_lost_file(path: &str) -> Error {
+    let explanation =
+        "another writer removed a file of which this commit changes rows; run the operation again on the new version";
+    refuse_because(Conflict::ConcurrentDeleteDelete, explanation, &format!("for example {path}"))
+}
+
 /// The conflict of two commits that set one metadata domain.
 fn refuse_domain(detail: &str) -> Error {
     let explanation = "another writer set the same metadata domain; run the operation again on the new version";
@@ -396,7 +413,7 @@ impl ConflictCheck<'_> {
             }
         };
         if let Some(path) = clash {
-            return Err(refuse(Conflict::ConcurrentDeleteRead, &format!("for example {path}")));
+            return Err(self.refuse_removed(Conflict::ConcurrentDeleteRead, path));
         }
         self.follow_moved_rows()
     }
@@ -425,8 +442,17 @@ impl ConflictCheck<'_> {
         let removes = &self.winner.removes;
         let mut paths = (0..removes.len()).map(|row| removes.path(row));
         match paths.find(|path| self.pending.actions.removes(path)) {
-            Some(path) => Err(refuse(Conflict::ConcurrentDeleteDelete, &format!("for example {path}"))),
+            Some(path) => Err(self.refuse_removed(Conflict::ConcurrentDeleteDelete, path)),
             None => Ok(()),
+        }
+    }
+
+    /// The conflict for a file that the winner removed. If it added the file again, it has only marked rows of it.
+    fn refuse_removed(&self, conflict: Conflict, path: &str) -> Error {
+        let detail = format!("for example {path}");
+        match self.winner.adds.path().iter().flatten().any(|added| added == path) {
+            true => refuse_because(conflict, ROWS_CHANGED, &detail),
+            false => refuse(conflict, &detail),
         }
     }
 

@@ -191,7 +191,7 @@ impl ConflictCheck<'_> {
         let rows_found = count_rows(&self.rows.moved);
         let paths: Vec<String> = lost.iter().map(|lost| lost.path.to_owned()).collect();
         if let Some(path) = paths.first().filter(|_| rows_found != rows_before) {
-            return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &format!("for example {path}")));
+            return Err(super::refuse_lost_file(path));
         }
         paths.iter().for_each(|path| self.pending.marked.remove(path));
         self.rows.moved.iter().cloned().for_each(|file| self.pending.marked.mark(file));
@@ -203,8 +203,7 @@ impl ConflictCheck<'_> {
         let add = self.winner.adds.sized_add(file.add)?;
         let Some(marked) = self.pending.marked.get_mut(file.path) else { return Ok(()) };
         if !vector.minus(&marked.rows_deleted_before_commit).is_disjoint(&marked.rows) {
-            let detail = format!("rows of {}", file.path);
-            return Err(super::refuse(Conflict::ConcurrentDeleteDelete, &detail));
+            return Err(super::refuse_same_rows(&format!("rows of {}", file.path)));
         }
         (marked.add, marked.rows_deleted_before_commit, marked.vector) = (add, vector, None);
         Ok(())

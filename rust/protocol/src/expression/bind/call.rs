@@ -8,7 +8,8 @@ use crate::expression::bound::{Node, Typed};
 use crate::expression::external;
 use crate::expression::functions::{self, Definition, ResultType, Second, Slot};
 use crate::expression::parse::{hint, type_named};
-use crate::expression::types::{common, decimal_result, is_number, is_whole, primitive};
+use crate::expression::resolve;
+use crate::expression::types::{common, decimal_result, is_number, is_whole, primitive, value_type};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType as P};
 
@@ -135,7 +136,15 @@ pub(super) fn bind(name: &str, arguments: Vec<Typed>, whole: &Expression) -> Res
             if let Some(call) = external_call(name, &arguments, whole)? {
                 return Ok(call);
             }
-            let advice = hint::function(name).map(|instead| format!("; {instead}")).unwrap_or_default();
+            let advice = match hint::function(name) {
+                Some(instead) => format!("; {instead}"),
+                None => {
+                    let known = functions::names().into_iter().chain(KNOWN);
+                    resolve::sentence(&resolve::nearest(known, name))
+                        .map(|near| format!("; {near}"))
+                        .unwrap_or_default()
+                }
+            };
             let message = format!("there is no function {name}{advice}");
             Err(Error::unsupported(format!("function {name}"), message))
         }
@@ -150,7 +159,7 @@ fn external_call(name: &str, arguments: &[Typed], whole: &Expression) -> Result<
     let data_type = external::bind(name, &known).map_err(in_whole)?;
     Ok(data_type.map(|data_type| {
         let call = Node::External { name: name.to_owned(), arguments: arguments.to_vec() };
-        Typed::new(call, data_type)
+        Typed::new(call, value_type(&data_type))
     }))
 }
 

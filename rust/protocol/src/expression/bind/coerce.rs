@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::expression::ast::Expression;
 use crate::expression::bound::{Node, Typed};
+use crate::expression::parse::hint;
 use crate::expression::types::{castable, common, decimal_of, is_whole, primitive};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType as P};
@@ -59,8 +60,10 @@ pub(super) fn comparable(left: Typed, right: Typed, whole: &Expression) -> Resul
             return Ok(comparable_decimals(to_decimal(left), right));
         }
         _ => {
-            let target = common(&left.data_type, &right.data_type)
-                .ok_or_else(|| unfit(whole, "these types cannot be compared:", &[&left.data_type, &right.data_type]))?;
+            let target = common(&left.data_type, &right.data_type).ok_or_else(|| {
+                let error = unfit(whole, "these types cannot be compared:", &[&left.data_type, &right.data_type]);
+                Error::new(error.kind().clone(), format!("{}{}", error.message(), hint::or(whole)))
+            })?;
             (cast(left, &target), cast(right, &target))
         }
     };

@@ -11,6 +11,7 @@ use self::forms::{case, compare, is_in, is_null, limited, negate};
 use super::ast::{Expression, Match, Name, Op};
 use super::bound::{BoundExpression, Node, Typed};
 use super::matching::{like, regex};
+use super::types::value_type;
 use super::{collation, resolve};
 use crate::error::Result;
 use crate::scalar::Scalar;
@@ -50,7 +51,7 @@ fn bind(expression: &Expression, schema: &StructType) -> Result<Typed> {
         Expression::Literal(value) => Typed::literal(value.clone()),
         Expression::Column(Name(path)) => {
             let column = resolve::resolve(schema, path)?;
-            let data_type = column.data_type.clone();
+            let data_type = value_type(&column.data_type);
             Typed::new(Node::Column(column), data_type)
         }
         Expression::And(terms) => Typed::boolean(Node::And(terms.iter().map(condition).collect::<Result<_>>()?)),

@@ -6,6 +6,7 @@
 mod arithmetic;
 mod cast;
 mod decimal;
+pub(crate) mod nested;
 mod rows;
 mod text;
 

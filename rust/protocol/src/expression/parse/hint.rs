@@ -3,6 +3,8 @@
 //! Here are only sentences: the parser decides what is wrong and takes the hint from here. The cases are in
 //! `tests/data/text/predicate_parse.txt`.
 
+use crate::expression::ast::{ArithmeticOp, Expression};
+
 /// How an error shows that a quote inside a string is doubled.
 pub(super) const DOUBLED: &str = "a quote inside a string is doubled: 'O''Hare'";
 
@@ -19,8 +21,39 @@ pub(crate) fn function(name: &str) -> Option<&'static str> {
         "datetime" => "write the time as TIMESTAMP '2020-12-31 23:59:59'",
         "col" | "field" | "lit" => "write the column's name alone, and values as they are",
         "exists" => "read the values first and list them with IN",
+        "count"
+        | "count_if"
+        | "sum"
+        | "avg"
+        | "mean"
+        | "median"
+        | "min"
+        | "max"
+        | "first"
+        | "last"
+        | "any_value"
+        | "collect_list"
+        | "collect_set"
+        | "stddev"
+        | "variance"
+        | "approx_count_distinct" => "it is an aggregate, and an expression sees the values of one row",
         _ => return None,
     })
+}
+
+/// For a value where a condition is needed, or a condition beside a value.
+pub(crate) fn or(expression: &Expression) -> &'static str {
+    fn joins(part: &Expression) -> bool {
+        matches!(part, Expression::Arithmetic { op: ArithmeticOp::Concat, .. })
+    }
+    let is_meant = match expression {
+        Expression::Compare { left, .. } => match &**left {
+            Expression::Compare { right, .. } => joins(right),
+            _ => false,
+        },
+        other => joins(other),
+    };
+    if is_meant { "; `||` joins strings, and OR joins conditions" } else { "" }
 }
 
 /// For a call by a name of several parts.
@@ -73,9 +106,10 @@ pub(super) fn character(c: char) -> String {
         '|' => "`|` is not supported; write OR".to_owned(),
         '~' => "`~` is not supported; write NOT".to_owned(),
         '^' => "`^` is not supported; write power(a, b)".to_owned(),
-        '[' | ']' => {
-            format!("`{c}` is not supported; values after IN are in parentheses, fields of structs are written a.b")
-        }
+        '[' | ']' => format!(
+            "`{c}` is not supported; an element of an array is get(a, 0), a value of a map element_at(m, 'key'), a field of a \
+             struct s.a, and values after IN are in parentheses"
+        ),
         ':' => "`:` is not supported; write the type before the value, such as DATE '2020-12-31', or a cast, x::date"
             .to_owned(),
         '?' | '$' | '@' | '{' | '}' => format!(
@@ -100,7 +134,7 @@ pub(crate) fn value(word: &str) -> Option<&'static str> {
 }
 
 /// The date without quotes at the beginning of the text, if there is one.
-pub(super) fn date(text: &str) -> Option<&str> {
+pub(crate) fn date(text: &str) -> Option<&str> {
     let shaped = text.get(..10)?;
     let is_date = shaped.bytes().enumerate().all(|(at, byte)| match at {
         4 | 7 => byte == b'-',

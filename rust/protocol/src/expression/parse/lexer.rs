@@ -29,6 +29,8 @@ pub(super) enum Token<'a> {
 pub(super) enum Dialect {
     /// A caller's filter.
     Filter,
+    /// A caller's value or condition of an UPDATE or MERGE, with the strings of a filter.
+    Value,
     /// An expression of a table's metadata.
     Sql,
 }
@@ -37,7 +39,7 @@ impl Dialect {
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Filter => "filter",
-            Self::Sql => "expression",
+            Self::Value | Self::Sql => "expression",
         }
     }
 }

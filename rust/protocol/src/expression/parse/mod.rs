@@ -39,7 +39,7 @@ pub(crate) fn parse_condition(text: &str) -> Result<Expression> {
 
 /// Reads a caller's value, which has the strings of a filter.
 pub(crate) fn parse_value(text: &str) -> Result<Expression> {
-    let (parser, tree) = read(text, Dialect::Filter)?;
+    let (parser, tree) = read(text, Dialect::Value)?;
     parser.end(tree)
 }
 
@@ -212,7 +212,7 @@ impl<'a> Parser<'a> {
     fn check_condition(&self, tree: &Tree) -> Result<()> {
         match &tree.expression {
             Expression::Literal(Scalar::Boolean(_) | Scalar::Null) => Ok(()),
-            Expression::Literal(_) if self.dialect == Dialect::Filter => {
+            Expression::Literal(_) if self.dialect != Dialect::Sql => {
                 Err(self.expected("a comparison after the value"))
             }
             _ => Ok(()),

@@ -199,7 +199,7 @@ impl RowChangeTask {
                 merge::find_request(join.insert(joined), begun_ms)
             }
         };
-        let touched = read_candidates(&storage, &find, files, request).await?;
+        let (touched, _) = read_candidates(&storage, &find, files, request).await?;
         let scan_ms = clock().saturating_sub(begun_ms);
         let mut merged = None;
         if let Some(join) = join {

@@ -1,12 +1,13 @@
 //! The clauses of a merge, and their checks against the columns of both sides.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use deltic_protocol::expression::BoundExpression;
+use deltic_protocol::expression::{BoundExpression, MissingFields};
 use deltic_protocol::row_merge::{RowInsert, Sides, VisibleSides};
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target};
 use deltic_protocol::schema::evolve;
 use deltic_protocol::schema::identity::is_identity;
+use deltic_protocol::schema::path;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::super::update::conformed_value;
@@ -122,6 +123,12 @@ impl Clauses {
         let visible = clause.when.visible_sides();
         let condition = clause.condition.map(|sql| before.condition(&sql, visible)).transpose()?;
         let bind = |parsed| sides.bind(parsed, visible);
+        let missing = match (&clause.action, clause.when) {
+            _ if !evolves => MissingFields::Refused,
+            (ClauseAction::All { .. }, When::Matched) => MissingFields::Kept,
+            _ => MissingFields::Null,
+        };
+        let target = Target { missing, ..target };
         let set = match clause.action {
             ClauseAction::Set(set) => Some(named(set, sides)?),
             ClauseAction::All { except } => Some(all_columns(&except, sides, (clause.when, evolves))?),
@@ -239,44 +246,56 @@ fn has_computed_value(field: &StructField) -> bool {
 
 /// The columns of the table after the merge, if the merge adds any, or widens types (only if `widens`).
 pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option<StructType> {
-    let mut given: BTreeMap<usize, StructField> = BTreeMap::new();
-    let mut add = |name: &str| {
-        let at = sides.source.index_of(name);
-        if let Some((at, field)) = at.and_then(|at| Some((at, sides.source.fields.get(at)?)))
-            && field.data_type != DataType::Primitive(PrimitiveType::Void)
-        {
-            given.insert(at, StructField { nullable: true, ..field.clone() });
-        }
-    };
+    let mut paths: Vec<Vec<String>> = Vec::new();
     for clause in clauses {
         match &clause.action {
             ClauseAction::All { except } => {
-                let fields = sides.source.fields.iter().map(|field| field.name.as_str());
+                let fields = sides.source.fields.iter().map(|field| &field.name);
                 let is_excluded = |name: &str| except.iter().any(|other| other.eq_ignore_ascii_case(name));
-                fields.filter(|name| !is_excluded(name)).for_each(&mut add);
+                paths.extend(fields.filter(|name| !is_excluded(name)).map(|name| vec![name.clone()]));
             }
             ClauseAction::Set(set) => {
                 for (key, value) in set {
-                    let key = sides.assigned(key);
-                    if let NewValue::Expression(sql) = value
-                        && is_same_column(sql, key, sides)
+                    let path = path_of(sides.assigned(key), sides);
+                    if let (Some(path), NewValue::Expression(sql)) = (path, value)
+                        && sides.is_source_column(sql, &path)
                     {
-                        add(key);
+                        paths.push(path);
                     }
                 }
             }
             ClauseAction::Delete => {}
         }
     }
-    let evolved = evolve::merge(&sides.target, &StructType::new(given.into_values().collect()), widens);
+    let paths: Vec<&[String]> = paths.iter().map(Vec::as_slice).collect();
+    let evolved = evolve::merge(&sides.target, &fields_at(&sides.source, &paths), widens);
     (evolved != sides.target).then_some(evolved)
 }
 
-/// Whether a value is the source column with the same name as the column that it is assigned to.
-fn is_same_column(sql: &str, key: &str, sides: &Sides) -> bool {
-    let is = |text: &str| text.trim().trim_matches('`').eq_ignore_ascii_case(key);
-    match sql.trim().split_once('.') {
-        Some((alias, column)) => alias.trim_matches('`').eq_ignore_ascii_case(&sides.source_alias) && is(column),
-        None => is(sql) && sides.target.index_of(key).is_none(),
+/// The path of an assigned column or field; none if it cannot be read.
+fn path_of(key: &str, sides: &Sides) -> Option<Vec<String>> {
+    match sides.target.index_of(key).or_else(|| sides.source.index_of(key)) {
+        Some(_) => Some(vec![key.to_owned()]),
+        None => path::parse(key).ok(),
     }
+}
+
+/// The columns of the source at these paths, nullable, in their order. Of a struct with paths inside it only those fields.
+fn fields_at(columns: &StructType, paths: &[&[String]]) -> StructType {
+    let of = |field: &StructField| {
+        let inside = paths.iter().filter_map(|path| path.split_first());
+        let inside = inside.filter(|(name, _)| name.eq_ignore_ascii_case(&field.name)).map(|(_, rest)| rest);
+        let inside: Vec<&[String]> = inside.collect();
+        if inside.is_empty() || field.data_type == DataType::Primitive(PrimitiveType::Void) {
+            return None;
+        }
+        let data_type = match &field.data_type {
+            DataType::Struct(fields) if inside.iter().all(|path| !path.is_empty()) => {
+                DataType::Struct(Arc::new(fields_at(fields, &inside)))
+            }
+            whole => whole.clone(),
+        };
+        Some(StructField { nullable: true, data_type, ..field.clone() })
+    };
+    StructType::new(columns.fields.iter().filter_map(of).collect())
 }

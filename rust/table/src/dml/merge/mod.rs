@@ -2,8 +2,8 @@
 //!
 //! The source is the build side of a hash join: its keys are in memory; its rows are in memory or in a mapped file. Without an
 //! equality between the sides every pair is compared. Bounds of the source's keys, or all keys if they are few, show
-//! together with partition values and statistics which files can match; others are read only for rows that no row of the
-//! source matches. Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered up to 16 MiB at a
+//! together with partition values and statistics which files can match; others are read only if they can have rows to which
+//! a clause for rows that no row of the source matches applies (`target_filter`). Rows are then marked, or files rewritten, as by UPDATE. Rows of the source are gathered up to 16 MiB at a
 //! time, by their true sizes. A changed row takes at most two bytes, in a bitmap; one that is updated from a row of the
 //! source takes 12 more.
 //!
@@ -21,6 +21,7 @@ mod request;
 mod row_sizes;
 mod rows;
 mod source;
+mod target_filter;
 mod updates;
 
 use std::collections::HashMap;
@@ -28,9 +29,9 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::log_bounds::TableShape;
-use deltic_protocol::predicate;
-use deltic_protocol::row_merge::{Bounds, JoinKey, Sides};
+use deltic_protocol::row_merge::Sides;
 use deltic_protocol::row_update::Target;
 use deltic_protocol::schema::StructType;
 use futures::{TryStreamExt, stream};
@@ -48,6 +49,7 @@ pub(super) use self::rows::Inserter;
 use self::rows::{ClauseInserts, MergeUpdater, inserted, schemas_of};
 use self::source::Source;
 pub use self::source::SourceConformer;
+use self::target_filter::{TargetFilter, key_bounds};
 use self::updates::Updates;
 use super::file_changes::choose;
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
@@ -56,7 +58,6 @@ use super::update_writer::UpdateWriter;
 use crate::error::Result;
 use crate::progress::Progress;
 use crate::rewrite::Written;
-use crate::scan::plan::ScanPlan;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, Transaction};
 use crate::transaction::row_counts::MergeCounts;
@@ -64,9 +65,6 @@ use crate::write::rules::WriteRules;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::decode_path;
-
-/// The longest filter text that is made of one key's values.
-const LONGEST_FILTER: usize = 1 << 20;
 
 /// A merge after the join: the rows to change and to insert.
 struct MergePlan {
@@ -120,12 +118,14 @@ impl Transaction {
             let snapshot = self.mergeable(&request).await?;
             let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
             let now_ms = clock();
-            let condition = condition_of_target(&request, &sides)?;
+            let on = condition_of(&request, &sides)?;
+            let reads = TargetFilter::new(&request.clauses, &on, &sides)?;
+            let condition = reads.and_then(|reads| reads.without_keys(&sides.target));
             let planned = Box::pin(evolved.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
             drop(evolved);
             let MergePlan { found, inserts, .. } = planned?;
             let preview = self.preview_of(&snapshot, found, now_ms).await?;
-            let preview = without_keys(preview, &snapshot, condition.as_deref()).await?;
+            let preview = preview.with_skipped_by_keys(&snapshot, condition.as_deref()).await?;
             Ok(Preview { rows_inserted: inserts.iter().map(|of| of.len() as u64).sum(), ..preview })
         };
         let preview: Result<Preview> = Box::pin(preview).await;
@@ -264,8 +264,8 @@ impl Transaction {
     }
 }
 
-/// The join of a merge into a table of this shape, and a SQL condition for the rows of the target that can match; none if
-/// all are read.
+/// The join of a merge into a table of this shape, and a SQL condition for the rows of the target that can match or change;
+/// none if all are read.
 ///
 /// # Errors
 /// `Invalid` for conditions, clauses and values that do not fit; `Unsupported` for what deltic does not evaluate.
@@ -275,6 +275,7 @@ pub(super) fn join(
     request: MergeRequest,
 ) -> Result<(Arc<Join>, Option<String>)> {
     let on = condition_of(&request, &sides)?;
+    let reads = TargetFilter::new(&request.clauses, &on, &sides)?;
     let known = match source_rows {
         SourceRows::Elsewhere(summaries) => Some(summed(summaries, on.keys.len())?),
         SourceRows::All | SourceRows::Part(_) => None,
@@ -286,25 +287,25 @@ pub(super) fn join(
         partition_columns: &shape.partition_columns,
         constraints: &rules.constraints,
         now: rules.now,
+        missing: MissingFields::Refused,
     };
     let after = sides.with_target(StructType::clone(&shape.schema));
     let clauses = Clauses::new(request.clauses, (&sides, &after), target, request.evolves)?;
-    let reads_all = !clauses.unmatched_by_source.is_empty();
     let mut rest = on.rest;
-    if reads_all {
-        // All rows must be read here: a row left out would count as one that nothing matches.
+    if !clauses.unmatched_by_source.is_empty() {
+        // Rows for these clauses are read too, and those need not satisfy the conditions on the target.
         rest.extend(on.target_only_bound);
     }
     let has_all_rows = matches!(source_rows, SourceRows::All);
     let join = Arc::new(Join::new((after, source, has_all_rows), (on.keys, rest), clauses, rules.now)?);
-    let filter = match reads_all {
-        true => None,
-        false => {
+    let filter = match reads {
+        None => None,
+        Some(reads) => {
             let (rows, bounds) = match known {
                 Some(known) => known,
                 None => (join.source.len() as u64, key_bounds(&join)?),
             };
-            filter((join.keys(), rows, &bounds), on.target_only, &sides.target)
+            reads.with_keys((join.keys(), rows, &bounds), &sides.target)
         }
     };
     Ok((join, filter))
@@ -359,57 +360,4 @@ pub(super) fn writer(join: &Join, places: HashMap<String, Updates>) -> UpdateWri
 
 pub(super) fn is_nothing(counts: &MergeCounts) -> bool {
     *counts == MergeCounts { source: counts.source, ..MergeCounts::default() }
-}
-
-/// The bounds of the keys of the source's rows.
-fn key_bounds(join: &Join) -> Result<Vec<Bounds>> {
-    let mut bounds: Vec<Bounds> = join.keys().iter().map(|_| Bounds::new()).collect();
-    for values in join.source_keys() {
-        for (bounds, values) in bounds.iter_mut().zip(&values?) {
-            bounds.extend(values)?;
-        }
-    }
-    Ok(bounds)
-}
-
-/// A SQL condition for the rows of the target that can match whatever the source's keys are; none if all are read.
-fn condition_of_target(request: &MergeRequest, sides: &Sides) -> Result<Option<String>> {
-    match request.clauses.iter().any(|clause| clause.when == When::NotMatchedBySource) {
-        true => Ok(None),
-        false => Ok(all_of_conditions(&condition_of(request, sides)?.target_only)),
-    }
-}
-
-/// A preview whose files are divided by what rules them out: the condition on the target alone, or the keys of the source.
-async fn without_keys(preview: Preview, snapshot: &Snapshot, condition: Option<&str>) -> Result<Preview> {
-    let by_condition = ScanPlan::new(snapshot, Some(&[]), condition).await?.totals().await?.skipped;
-    let skipped = preview.skipped_by_partition.saturating_add(preview.skipped_by_statistics);
-    Ok(Preview {
-        skipped_by_partition: by_condition.partition,
-        skipped_by_statistics: by_condition.statistics,
-        skipped_by_keys: skipped.saturating_sub(by_condition.partition).saturating_sub(by_condition.statistics),
-        ..preview
-    })
-}
-
-/// One condition of several, in parentheses; none of none.
-fn all_of_conditions(conditions: &[String]) -> Option<String> {
-    let conditions: Vec<String> = conditions.iter().map(|condition| format!("({condition})")).collect();
-    (!conditions.is_empty()).then(|| conditions.join(" AND "))
-}
-
-/// A SQL condition for the rows of the target that can match; none if all can. `conditions`: those on the target alone.
-fn filter(
-    (keys, source_rows, bounds): (&[JoinKey], u64, &[Bounds]),
-    conditions: Vec<String>,
-    target: &StructType,
-) -> Option<String> {
-    let of_keys = bounds.iter().zip(keys).filter_map(|(bounds, key)| bounds.filter(key, target));
-    let mut filters: Vec<String> = of_keys.filter(|text| text.len() <= LONGEST_FILTER).collect();
-    if source_rows == 0 {
-        filters.push("FALSE".to_owned());
-    }
-    // Without the filters of the keys more files are read; without the conditions more rows would match.
-    let whole = all_of_conditions(&[conditions.as_slice(), &filters].concat());
-    whole.filter(|text| predicate::parse(text).is_ok()).or_else(|| all_of_conditions(&conditions))
 }

@@ -4,9 +4,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, StructArray, UInt32Array};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::SchemaRef;
 use arrow_select::interleave::interleave;
 use arrow_select::take::take;
+use deltic_protocol::expression::MissingFields;
 use deltic_protocol::row_merge::{RowInsert, Sides};
 use deltic_protocol::row_update::{RowUpdate, Target};
 use deltic_protocol::schema::{StructType, TableSchema};
@@ -39,6 +41,15 @@ impl RowUpdater for MergeUpdater {
         all.sort_unstable();
         all.dedup();
         all
+    }
+
+    fn assigned(&self, column: usize, places: &[(&str, u64)]) -> BooleanBuffer {
+        let assigns: Vec<bool> = self.updates.iter().map(|of| of.changes().any(|at| at == column)).collect();
+        let assigned = |(path, position): &(&str, u64)| {
+            let (update, _) = self.places.get(*path)?.get(*position)?;
+            assigns.get(update).copied()
+        };
+        places.iter().map(|place| assigned(place).unwrap_or(true)).collect()
     }
 
     fn rows_at_once(&self) -> usize {
@@ -214,7 +225,13 @@ impl Inserter {
     ) -> Result<Self> {
         let before = sides_of(before.clone(), &source, &request)?;
         let sides = before.with_target(StructType::clone(after));
-        let target = Target { schema: after, partition_columns, constraints: &rules.constraints, now: rules.now };
+        let target = Target {
+            schema: after,
+            partition_columns,
+            constraints: &rules.constraints,
+            now: rules.now,
+            missing: MissingFields::Refused,
+        };
         let clauses = Clauses::new(request.clauses, (&before, &sides), target, request.evolves)?;
         let schema = schemas_of(&clauses).into_iter().nth(group);
         let schema = schema.ok_or_else(|| Error::invalid("a merge does not insert such rows"))?;

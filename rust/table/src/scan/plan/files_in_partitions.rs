@@ -11,7 +11,8 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::predicate::{BoundPredicate, Column, Op};
 use deltic_protocol::scalar::Scalar;
 
-use super::{KeptGroup, file_index, for_each_row_group, prune_row_groups, prune_unindexed};
+use super::row_groups::{KeptGroup, file_index};
+use super::{for_each_row_group, prune_row_groups, prune_unindexed};
 use crate::checkpoint::read::AddColumns;
 use crate::error::Result;
 use crate::file_index::Pruning;

@@ -14,7 +14,8 @@ use deltic_protocol::stats::read::Leaf;
 use futures::stream::{Stream, TryStreamExt};
 
 use super::columns::{base_columns, base_fields, struct_field, structure};
-use super::{TASK_MEMBERS, on_worker_thread, prune_adds, pruning};
+use super::row_groups::{TASK_MEMBERS, on_worker_thread};
+use super::{prune_adds, pruning};
 use crate::checkpoint::read::AddColumns;
 use crate::error::Result;
 use crate::scan::filter::ScanFilter;

@@ -9,6 +9,7 @@ pub(crate) mod balanced;
 mod columns;
 pub(crate) mod files_in_partitions;
 pub mod list_files;
+mod row_groups;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -32,10 +33,10 @@ use deltic_protocol::stats::json::whole_adds;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::file_index::{FileIndex, IndexColumn, Keys, Pruning, scatter};
+use crate::file_index::{FileIndex, IndexColumn, PartitionColumn, Pruning, scatter};
 use crate::log::tail::Tail;
 use crate::once::Once;
-use crate::parallel::{join_ordered, parallelism, spawn_async, try_blocking};
+use crate::parallel::{join_ordered, parallelism, spawn_async};
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::check_types;
 use crate::scan::row_tracking;
@@ -43,10 +44,7 @@ use crate::scan::task::{FileTask, ReadSpec, TaskGroup};
 use crate::snapshot::Snapshot;
 use balanced::balanced;
 use columns::{base_columns, base_fields, partition_fields, structure};
-
-/// Members of `add` that reading a file needs, besides the path.
-pub(super) static TASK_MEMBERS: [&str; 6] =
-    ["partitionValues", "size", "modificationTime", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
+use row_groups::{KeptGroup, TASK_MEMBERS, file_index, live, prune_row_group};
 
 /// How many files a plan skipped, by the reason.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -84,14 +82,6 @@ pub struct Totals {
     pub bytes: u64,
     /// Files that are skipped.
     pub skipped: Skipped,
-}
-
-/// The files to read in one row group of a checkpoint.
-#[derive(Debug)]
-struct KeptGroup {
-    group: usize,
-    rows: BooleanBuffer,
-    paths: StringArray,
 }
 
 impl ScanPlan {
@@ -273,11 +263,7 @@ impl ScanPlan {
         let mut fields = base_fields(shape);
         fields.push(Field::new("deleted_rows", ArrowType::Int64, true));
         let schema = Arc::new(Schema::new(fields));
-        let unindexed_batch = |adds: &AddBatch| {
-            let mut columns = base_columns(adds, shape)?;
-            columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
-            Ok(RecordBatch::try_new(schema.clone(), columns)?)
-        };
+        let unindexed_batch = |adds: &AddBatch| plan_batch(adds, shape, schema.clone());
         let mut batches = self.unindexed_adds.iter().map(unindexed_batch).collect::<Result<Vec<_>>>()?;
         let in_group = |at| group_batch(self.snapshot.clone(), self.groups.clone(), at, schema.clone());
         batches.extend(for_each_row_group((0..self.groups.len()).map(in_group)).await?);
@@ -378,41 +364,6 @@ where
     join_ordered(groups.map(spawn_async), parallelism()).await
 }
 
-pub(super) async fn file_index(snapshot: &Snapshot) -> Result<&FileIndex> {
-    snapshot.files().await?.ok_or_else(|| Error::internal("the table has no checkpoint"))
-}
-
-/// The live files of a row group that the predicate keeps.
-async fn prune_row_group(snapshot: Snapshot, pruning: Arc<Pruning>, group: usize) -> Result<KeptGroup> {
-    let files = file_index(&snapshot).await?;
-    let kept = files.prune_row_group(group, &pruning).await?;
-    if kept.count_set_bits() == 0 {
-        return Ok(KeptGroup { group, rows: kept, paths: StringArray::new_null(0) });
-    }
-    let (rows, keys) = live(&snapshot, files, group, kept).await?;
-    Ok(KeptGroup { group, rows, paths: keys.paths })
-}
-
-/// The rows that newer commits do not supersede, and their keys.
-async fn live(
-    snapshot: &Snapshot,
-    files: &FileIndex,
-    group: usize,
-    rows: BooleanBuffer,
-) -> Result<(BooleanBuffer, Keys)> {
-    let keys = files.keys(group, &rows).await?;
-    if snapshot.tail().await?.mentions_no_file() {
-        return Ok((rows, keys));
-    }
-    let snapshot = snapshot.clone();
-    on_worker_thread(move || {
-        let tail = snapshot.replayed().ok_or_else(|| Error::internal("the replayed commits were dropped"))?;
-        let unseen = keys.unseen(tail);
-        Ok((scatter(&rows, &unseen), keys.filter(&unseen)?))
-    })
-    .await
-}
-
 /// Totals of a row group: of all its files, and of those that partition values keep.
 async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usize) -> Result<Totals> {
     let files = file_index(&snapshot).await?;
@@ -422,10 +373,9 @@ async fn count_group(snapshot: Snapshot, by_partition: Arc<Pruning>, group: usiz
     }
     let sizes = files.arrays(group, &[IndexColumn::Size], &rows).await?;
     let bytes = sizes.first().and_then(|sizes| sizes.as_primitive_opt::<Int64Type>().map(total)).unwrap_or_default();
-    let kept = files.prune_row_group(group, &by_partition).await?;
     let live_files = rows.count_set_bits() as u64;
-    let kept_files = (&kept & &rows).count_set_bits() as u64;
-    let skipped = Skipped { partition: live_files - kept_files, statistics: 0 };
+    let kept_files = prune_row_group(snapshot.clone(), by_partition, group).await?.paths.len() as u64;
+    let skipped = Skipped { partition: live_files.saturating_sub(kept_files), statistics: 0 };
     Ok(Totals { files: live_files, bytes, skipped })
 }
 
@@ -456,6 +406,13 @@ async fn group_adds_with_stats(
     file_index(&snapshot).await?.members(kept_group.group, &kept_group.rows, &wanted, &kept_group.paths).await
 }
 
+/// Files to read, as columns.
+fn plan_batch(adds: &AddBatch, shape: &TableShape, schema: SchemaRef) -> Result<RecordBatch> {
+    let mut columns = base_columns(adds, shape)?;
+    columns.push(deleted_rows(adds.structure("deletionVector"), adds.len()));
+    Ok(RecordBatch::try_new(schema, columns)?)
+}
+
 /// The files to read of a row group, as columns.
 async fn group_batch(
     snapshot: Snapshot,
@@ -468,11 +425,16 @@ async fn group_batch(
     let mut wanted = vec![IndexColumn::Size, IndexColumn::ModificationTime];
     let partitions = partition_fields(shape);
     for field in &partitions {
-        wanted.push(IndexColumn::Partition { name: field.name().clone(), leaf: shape.partition_leaf(field.name())? });
+        wanted.push(IndexColumn::Partition(PartitionColumn::of(shape, field.name())?));
     }
     let has_vectors = files.may_have_vectors(kept_group.group).await?;
     wanted.extend(has_vectors.then_some(IndexColumn::DeletionVector));
-    let mut arrays = files.arrays(kept_group.group, &wanted, &kept_group.rows).await?;
+    let mut arrays = match files.arrays(kept_group.group, &wanted, &kept_group.rows).await {
+        Err(error) if error.is_corrupt() => {
+            return plan_batch(&group_adds(snapshot.clone(), groups.clone(), at).await?, shape, schema);
+        }
+        arrays => arrays?,
+    };
     let vectors = if has_vectors { arrays.pop() } else { None };
     let values = arrays.split_off(2);
     let mut columns = vec![Arc::new(kept_group.paths.clone()) as ArrayRef];
@@ -480,13 +442,6 @@ async fn group_batch(
     columns.extend(structure(&partitions, values)?);
     columns.push(deleted_rows(vectors.as_ref().and_then(|v| v.as_struct_opt()), kept_group.paths.len()));
     Ok(RecordBatch::try_new(schema, columns)?)
-}
-
-/// Runs `work` on a worker thread.
-pub(super) async fn on_worker_thread<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T> + Send + 'static,
-) -> Result<T> {
-    try_blocking(work, |e| Error::internal("planning on a worker thread failed").caused_by(e)).await
 }
 
 fn bytes(adds: &AddBatch) -> u64 {

@@ -14,6 +14,7 @@ mod decode;
 mod fetch;
 mod file_columns;
 mod open;
+mod pruned;
 mod row_groups;
 mod unit;
 
@@ -41,6 +42,8 @@ use deltic_store::Storage;
 pub(crate) use fetch::{FileBytes, parse_footer};
 pub(crate) use file_columns::parquet_id;
 use open::{ReadFilter, ScanContext, open};
+use pruned::PrunedRowGroups;
+pub(crate) use pruned::RowGroupCounts;
 pub(crate) use row_groups::RowGroupBounds;
 use unit::Unit;
 
@@ -96,6 +99,7 @@ impl Reader {
             filter,
             row_tracking: spec.row_tracking,
             may_lack_row_ids: spec.may_lack_row_ids,
+            pruned: PrunedRowGroups::default(),
         };
         Ok(Self { scan: Arc::new(scan) })
     }
@@ -103,6 +107,11 @@ impl Reader {
     /// Schema of the batches: the columns of the spec in its order.
     pub fn schema(&self) -> SchemaRef {
         Arc::clone(&self.scan.schema)
+    }
+
+    /// The row groups of the files that were opened so far.
+    pub(crate) fn row_groups(&self) -> RowGroupCounts {
+        self.scan.pruned.counts()
     }
 
     /// Whether there is a predicate, so that rows may be left out.

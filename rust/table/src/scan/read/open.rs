@@ -32,6 +32,7 @@ use super::adapt::{Adapter, Constants, FileSchema, LogValues, count_leaves};
 use super::bloom_filters::{self, Lookup};
 use super::decode::blocking;
 use super::fetch::{FileBytes, parse_footer};
+use super::pruned::PrunedRowGroups;
 use super::row_groups::RowGroupBounds;
 use super::unit::{Filter, OpenFile, Unit};
 use crate::error::corrupt_parquet;
@@ -60,6 +61,7 @@ pub(crate) struct ScanContext {
     pub(crate) row_tracking: Option<RowTracking>,
     /// Whether rows may lack row ids and versions.
     pub(crate) may_lack_row_ids: bool,
+    pub(super) pruned: PrunedRowGroups,
 }
 
 /// The predicate and the columns it needs.
@@ -106,6 +108,7 @@ async fn open_task(scan: Arc<ScanContext>, task: FileTask) -> Result<Vec<Unit>> 
     };
     let ((bytes, footer), rows) = futures::future::try_join(fetch, listed).await?;
     let path = task.path.clone();
+    let context = Arc::clone(&scan);
     let planned = blocking(&path, move || {
         let metadata = Arc::new(parse_footer(&task.path, &footer)?);
         Ok(match plan(&scan, &task.path, bytes, metadata, &log_values)? {
@@ -122,7 +125,9 @@ async fn open_task(scan: Arc<ScanContext>, task: FileTask) -> Result<Vec<Unit>> 
     };
     let filters = bloom_filters::fetch(&file.bytes, &lookups).await?;
     blocking(&path, move || {
+        let before = row_groups.len();
         bloom_filters::prune(&mut row_groups, &lookups, &filters);
+        context.pruned.add_by_bloom_filter(before.saturating_sub(row_groups.len()));
         units(Arc::new(file), &row_groups, &rows)
     })
     .await
@@ -159,9 +164,9 @@ impl ScanContext {
                     return Err(Error::corrupt(format!("the partition column `{name}` is {}", with_article(other))));
                 }
             };
-            let physical = self.mapping.physical_name(field)?;
+            let [key, other_key] = self.mapping.partition_keys(&self.table, field)?;
             let values = &task.partition_values;
-            let value = values.get(physical).or_else(|| values.get(&field.name)).and_then(Option::as_deref);
+            let value = values.get(key).or_else(|| values.get(other_key)).and_then(Option::as_deref);
             constants.insert(field.name.clone(), Scalar::parse_partition(value, primitive)?);
         }
         for (name, value) in &task.constants {
@@ -281,6 +286,7 @@ fn plan(
         let first = adapter(&read_filter.columns, &read_filter.schema)?;
         if first.leaves().is_empty() {
             if !always(&read_filter.predicate, &first)? {
+                scan.pruned.add_file(row_groups.len(), 0);
                 return Ok(None);
             }
         } else {
@@ -297,6 +303,7 @@ fn plan(
             };
         }
     }
+    scan.pruned.add_file(metadata.metadata().num_row_groups(), row_groups.len());
     let (path, width) = (path.to_owned(), scan.output.fields.len());
     let file = OpenFile { path, bytes, metadata, filter, adapter: output, width };
     Ok(Some(PlannedFile { file, row_groups, lookups }))

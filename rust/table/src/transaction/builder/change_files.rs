@@ -15,6 +15,7 @@ use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 
 use super::Transaction;
 use crate::error::{Error, Result};
+use crate::rewrite::with_partition_strings;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::{CHANGE_TYPE, FileTask, ReadSpec, task_of};
 use crate::write::plan::{DataFile, FileKind, HiddenColumn, HiddenValues, WriteSpec};
@@ -79,12 +80,12 @@ pub(crate) async fn write_changes(
     storage: &Storage,
     read: ReadSpec,
     write: WriteSpec,
-    tasks: Vec<FileTask>,
+    mut tasks: Vec<FileTask>,
 ) -> Result<(Vec<DataFile>, Syncing)> {
     // A `cdc` action has no time.
     let no_clock: Clock = || 0;
-    let reader = Reader::new(storage.clone(), read)?;
-    let writer = DataWriter::new(storage.clone(), &change_files_spec(write), no_clock)?;
+    let reader = Reader::new(storage.clone(), with_partition_strings(&read, &mut tasks)?)?;
+    let writer = DataWriter::new(storage.clone(), &change_files_spec(write), no_clock)?.with_partition_strings();
     writer.write_all_unsynced(reader.read(tasks, ReadOptions::default())).await
 }
 

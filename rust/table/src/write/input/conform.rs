@@ -44,6 +44,7 @@ const FILLED_BY_TABLE: [&str; 3] = ["CURRENT_DEFAULT", "delta.generationExpressi
 pub struct Conformer {
     columns: Vec<Column>,
     schema: SchemaRef,
+    replaces_all_rows: bool,
 }
 
 impl Conformer {
@@ -55,7 +56,7 @@ impl Conformer {
     pub fn new(schema: &StructType, mapping: ColumnMapping) -> Result<Self> {
         let columns = plan_struct(schema, mapping, "")?;
         let fields = stored_fields(&columns, "the table")?;
-        Ok(Self { columns, schema: Arc::new(Schema::new(fields)) })
+        Ok(Self { columns, schema: Arc::new(Schema::new(fields)), replaces_all_rows: false })
     }
 
     /// The Arrow schema of the batches that [`Conformer::conform`] returns.
@@ -70,6 +71,12 @@ impl Conformer {
             column.is_partition = names.contains(&column.name);
         }
         self
+    }
+
+    /// For a write that replaces all rows, and may replace the columns too: messages say so.
+    #[must_use]
+    pub fn replacing_all_rows(self, replaces_all_rows: bool) -> Self {
+        Self { replaces_all_rows, ..self }
     }
 
     /// The rows of `batch` in the table's schema.
@@ -88,7 +95,7 @@ impl Conformer {
         let schema = batch.schema_ref();
         let rows = batch.num_rows();
         let columns = conform_columns(&self.columns, schema.fields(), batch.columns(), None, rows)
-            .map_err(|fault| fault.into_error(first_row))?;
+            .map_err(|fault| fault.into_error(first_row, self.replaces_all_rows))?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)?)
     }
@@ -118,6 +125,8 @@ enum Fault {
     Whole(Error),
     /// It concerns the value at a position. The message is `before`, the row number, and `after`.
     Value { position: usize, before: String, after: String },
+    /// The table does not have the column with this path.
+    Unknown(String),
 }
 
 impl Fault {
@@ -126,15 +135,29 @@ impl Fault {
         match self {
             Self::Whole(error) => Self::Whole(error),
             Self::Value { position, before, after } => Self::Value { position: position_of(position), before, after },
+            Self::Unknown(path) => Self::Unknown(path),
         }
     }
 
-    fn into_error(self, first_row: u64) -> Error {
+    fn into_error(self, first_row: u64, replaces_all_rows: bool) -> Error {
         match self {
             Self::Whole(error) => error,
             Self::Value { position, before, after } => {
                 let row = first_row.saturating_add(position as u64);
                 Error::invalid(format!("{before} row {row} (the first is 0) {after}"))
+            }
+            Self::Unknown(path) => {
+                let other = match replaces_all_rows {
+                    true => {
+                        ", or with schema_mode=\"overwrite\" (overwriteSchema), by which the table gets the columns of the \
+                         data instead of its own"
+                    }
+                    false => "",
+                };
+                Error::invalid(format!(
+                    "the data has a column `{path}` that the table does not have; drop it from the data, or write with \
+                     schema_mode=\"merge\" (in Spark, the option mergeSchema), which adds it{other}"
+                ))
             }
         }
     }
@@ -292,11 +315,12 @@ fn conform_columns(
 }
 
 /// For each column, the position of its data, if there is any.
-fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize>>> {
+fn match_columns(columns: &[Column], fields: &Fields) -> Conformed<Vec<Option<usize>>> {
     let mut by_name: HashMap<&str, usize> = HashMap::with_capacity(fields.len());
     for (position, field) in fields.iter().enumerate() {
         if by_name.insert(field.name(), position).is_some() {
-            return Err(Error::invalid(format!("the data has two columns `{}`; rename or drop one", field.name())));
+            let message = format!("the data has two columns `{}`; rename or drop one", field.name());
+            return Err(Error::invalid(message).into());
         }
     }
     let mut sources: Vec<Option<usize>> = columns.iter().map(|c| by_name.remove(c.name.as_str())).collect();
@@ -308,9 +332,10 @@ fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize
             [name] => *source = by_name.remove(name),
             [a, b, ..] => {
                 let path = &column.path;
-                return Err(Error::invalid(format!(
+                let message = format!(
                     "the data's columns `{a}` and `{b}` may both be the table's `{path}`; rename one exactly so"
-                )));
+                );
+                return Err(Error::invalid(message).into());
             }
         }
     }
@@ -319,10 +344,7 @@ fn match_columns(columns: &[Column], fields: &Fields) -> Result<Vec<Option<usize
         None => Ok(sources),
         Some((name, _)) => {
             let struct_path = columns.first().and_then(|c| c.path.strip_suffix(&c.name)).unwrap_or_default();
-            Err(Error::invalid(format!(
-                "the data has a column `{struct_path}{name}` that the table does not have; \
-                 drop it from the data, or write with schema_mode=\"merge\", which adds it"
-            )))
+            Err(Fault::Unknown(format!("{struct_path}{name}")))
         }
     }
 }

@@ -72,6 +72,8 @@ pub struct DataWriter {
     /// Rows written so far, by which error messages name a row.
     rows: u64,
     identities: Identities,
+    /// Whether the last columns of the rows are the strings of their partition values.
+    has_partition_strings: bool,
     /// Whether a write failed, or was dropped while it ran: rows may be missing.
     broken: bool,
     progress: Progress,
@@ -99,6 +101,7 @@ impl DataWriter {
             spill: None,
             rows: 0,
             identities: Identities::new(spec.identities.clone()),
+            has_partition_strings: false,
             broken: false,
             progress: Progress::default(),
         })
@@ -108,6 +111,14 @@ impl DataWriter {
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
+        self
+    }
+
+    /// Rows have strings after the columns of the table: for each partition column the one that the log gets for the value, or
+    /// NULL if the value is printed.
+    #[must_use]
+    pub(crate) fn with_partition_strings(mut self) -> Self {
+        self.has_partition_strings = true;
         self
     }
 
@@ -204,6 +215,10 @@ impl DataWriter {
         self.bytes_taken += bytes as u64;
         let (first, at_once) = (self.rows, self.limits.at_once());
         self.rows += piece.num_rows() as u64;
+        let (piece, strings) = match self.has_partition_strings {
+            true => setup.splitter.take_strings(&piece)?,
+            false => (piece, Vec::new()),
+        };
         let piece = self.identities.fill(piece)?;
         let split = move || {
             let (piece, computed) = match &setup.rules {
@@ -218,7 +233,7 @@ impl DataWriter {
                 setup.rules.as_ref().map_or(Ok(()), |rules| rules.check(&stored, &computed, first))?;
                 setup.condition.as_ref().map_or(Ok(()), |condition| condition.check(&stored, first))?;
             }
-            let mut divided = setup.splitter.divide(&rows)?;
+            let mut divided = setup.splitter.divide(&rows, &strings)?;
             let parts = divided.take(at_once)?;
             Ok((parts, divided))
         };

@@ -5,21 +5,33 @@
 //!
 //! PROTOCOL.md: "Protocol Evolution", "Disabled Features".
 
+use std::collections::BTreeMap;
+
 use arrow_array::Array;
-use deltic_protocol::action::{Action, DomainMetadata};
-use deltic_protocol::alter::{Altered, disabled, find_droppable, renamed_column, widened_column, without_feature};
+use deltic_protocol::action::batch::AddBatch;
+use deltic_protocol::action::{Action, DomainMetadata, Metadata};
+use deltic_protocol::alter::{
+    Altered, Dropping, OldLog, disabled, find_droppable, renamed_column, widened_column, without_feature,
+    without_properties,
+};
 use deltic_protocol::commit::{Actions, ROW_TRACKING_DOMAIN, ReadSet};
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::schema::assign::count_ids;
+use deltic_protocol::schema::widen::TYPE_CHANGES;
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField};
 use deltic_protocol::validation::MAX_COLUMN_ID;
-use futures::TryStreamExt;
+use futures::{TryStreamExt, stream};
 use serde_json::json;
 
 use super::super::Transaction;
 use super::super::whole_files::add_again;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
+use crate::scan::dropped_columns::KnownColumns;
 use crate::snapshot::Snapshot;
+
+/// Footers that are read at once.
+const CONCURRENT_FOOTERS: usize = 64;
 
 impl Transaction {
     /// Drops a feature whose traces in older versions do no harm.
@@ -32,19 +44,31 @@ impl Transaction {
             return Ok(());
         }
         self.snapshot().await?;
-        if self.guards_history(name).map_err(|e| self.in_table(e))? {
-            let message = format!(
-                "dropping the feature `{name}` takes several commits, since readers of older versions need it: call \
-                 `Table.drop_feature`"
-            );
-            return Err(self.in_table(Error::invalid(message)));
-        }
-        self.drop_from_protocol(name, false).await
+        let why = match self.old_log(name).map_err(|e| self.in_table(e))? {
+            OldLog::Kept => return self.drop_from_protocol(name, Dropping::KeepsLog).await,
+            OldLog::ProtectedOrDeleted => "takes several commits, since readers of older versions need it",
+            OldLog::Deleted => "deletes old versions first",
+        };
+        let message = format!("dropping the feature `{name}` {why}: call `Table.drop_feature`");
+        Err(self.in_table(Error::invalid(message)))
     }
 
-    /// Whether checkpoints must keep readers from older versions before this feature is dropped.
-    pub(crate) fn guards_history(&self, name: &str) -> Result<bool> {
-        Ok(find_droppable(self.before()?, name)?.guards_history)
+    /// What happens to the log of older versions when this feature is dropped.
+    pub(crate) fn old_log(&self, name: &str) -> Result<OldLog> {
+        Ok(find_droppable(self.before()?, name)?.old_log)
+    }
+
+    /// Removes the properties that enable a feature, so that no writer begins to use it. Returns whether there were any.
+    ///
+    /// # Errors
+    /// `Invalid` if files cannot be rewritten so that the feature can be dropped.
+    pub(crate) async fn unset_feature(&mut self, name: &str) -> Result<bool> {
+        let snapshot = self.snapshot().await?;
+        refuse_former_dates(&snapshot, name).map_err(|e| self.in_table(e))?;
+        let before = self.before()?;
+        let droppable = find_droppable(before, name).map_err(|e| self.in_table(e))?;
+        let metadata = without_properties(before.metadata, droppable);
+        self.change_properties(metadata)
     }
 
     /// Removes a feature from the metadata, but not from the protocol. Returns whether there was anything to remove.
@@ -57,25 +81,38 @@ impl Transaction {
         let before = self.before()?;
         let droppable = find_droppable(before, name).map_err(|e| self.in_table(e))?;
         let metadata = disabled(before.metadata, droppable).map_err(|e| self.in_table(e))?;
+        self.change_properties(metadata)
+    }
+
+    /// Replaces the metadata, and records the changed properties. Returns whether anything changes.
+    fn change_properties(&mut self, metadata: Metadata) -> Result<bool> {
+        let before = self.before()?;
         if metadata == *before.metadata {
             return Ok(false);
         }
-        let gone = before.metadata.configuration.keys().filter(|key| !metadata.configuration.contains_key(*key));
-        let gone: Vec<&String> = gone.collect();
-        let parameters = [("properties", json!(json!(gone).to_string())), ("ifExists", json!(true))];
+        let (old, new) = (&before.metadata.configuration, &metadata.configuration);
+        let gone: Vec<&String> = old.keys().filter(|key| !new.contains_key(*key)).collect();
+        let set: BTreeMap<&String, &String> = new.iter().filter(|(key, value)| old.get(*key) != Some(value)).collect();
+        let (operation, parameters) = match set.is_empty() {
+            true => {
+                let parameters = [("properties", json!(json!(gone).to_string())), ("ifExists", json!(true))];
+                ("UNSET TBLPROPERTIES", parameters.to_vec())
+            }
+            false => ("SET TBLPROPERTIES", vec![("properties", json!(json!(set).to_string()))]),
+        };
         let parameters = parameters.into_iter().map(|(key, value)| (key.to_owned(), value)).collect();
         self.read_everything();
-        self.record_operation("UNSET TBLPROPERTIES", parameters);
+        self.record_operation(operation, parameters);
         self.set_table(metadata, None);
         Ok(true)
     }
 
-    /// Drops a feature. `guards`: whether there are checkpoints that keep readers from older versions.
-    pub(crate) async fn drop_from_protocol(&mut self, name: &str, guards: bool) -> Result<()> {
+    /// Drops a feature. What `dropping` says about the log must have been done.
+    pub(crate) async fn drop_from_protocol(&mut self, name: &str, dropping: Dropping) -> Result<()> {
         self.refuse_after_rows("drop features")?;
         let snapshot = self.snapshot().await?;
         refuse_traces(&snapshot, name).await.map_err(|e| self.in_table(e))?;
-        let altered = without_feature(self.before()?, name, guards).map_err(|e| self.in_table(e))?;
+        let altered = without_feature(self.before()?, name, dropping).map_err(|e| self.in_table(e))?;
         let Altered { metadata, protocol, operation, parameters, .. } = altered;
         match name {
             "rowTracking" => {
@@ -134,15 +171,62 @@ async fn refuse_traces(snapshot: &Snapshot, name: &str) -> Result<()> {
                 _ => Ok(()),
             }
         }
-        "typeWidening" | "typeWidening-preview" if snapshot.num_files().await? > 0 => match widened_column(schema) {
-            Some(column) => in_use(format!("files may have the column `{column}` in a narrower type"), again),
-            None => Ok(()),
+        "typeWidening" | "typeWidening-preview" => match widened_column(schema) {
+            Some(column) if has_other_types(snapshot).await? => in_use(
+                format!("files have columns such as `{column}` in narrower types"),
+                "rewrite them (`Table.drop_feature`, once more if another writer has added some meanwhile)",
+            ),
+            Some(_) | None => Ok(()),
         },
         "domainMetadata" => match snapshot.domains().await?.into_iter().next() {
             Some(domain) => in_use(format!("the table has the metadata domain `{}`", domain.domain), "remove it"),
             None => Ok(()),
         },
         _ => Ok(()),
+    }
+}
+
+/// Refuses a partition column that was widened from `date`: partition values may be dates, which other clients do not read as
+/// timestamps.
+fn refuse_former_dates(snapshot: &Snapshot, name: &str) -> Result<()> {
+    let shape = snapshot.shape();
+    let is_former_date = |field: &&StructField| {
+        shape.is_partition_column(&field.name)
+            && field.metadata.contains_key(TYPE_CHANGES)
+            && field.data_type == DataType::Primitive(PrimitiveType::TimestampNtz)
+    };
+    let Some(field) = shape.schema.fields.iter().find(is_former_date) else { return Ok(()) };
+    Err(Error::invalid(format!(
+        "the feature `{name}` cannot be dropped: partition values of the column `{}` may be dates without a time; write the \
+         rows into a table that is replaced (`deltic.create(mode=\"replace\")`) first",
+        field.name
+    )))
+}
+
+/// Whether a file has a column in another type than the table. Footers are read.
+async fn has_other_types(snapshot: &Snapshot) -> Result<bool> {
+    let columns = &KnownColumns::of(snapshot)?;
+    let live = snapshot.live_files(&AddColumns { members: vec!["path", "size"], ..AddColumns::default() }).await?;
+    let files = live.map_ok(|adds| {
+        let files: Result<Vec<_>> = (0..adds.len()).map(|row| path_and_size(&adds, row)).collect();
+        stream::iter(files.map_or_else(|e| vec![Err(e)], |files| files.into_iter().map(Ok).collect()))
+    });
+    let look = |(path, size): (String, u64)| async move { columns.have_other_types(&path, size).await };
+    let mut looked = std::pin::pin!(files.try_flatten().map_ok(look).try_buffered(CONCURRENT_FOOTERS));
+    while let Some(differs) = looked.try_next().await? {
+        if differs {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn path_and_size(adds: &AddBatch, row: usize) -> Result<(String, u64)> {
+    let path = adds.path();
+    let size = adds.int64("size").filter(|sizes| sizes.is_valid(row)).map(|sizes| sizes.value(row));
+    match (path.is_valid(row).then(|| path.value(row)), size.and_then(|size| u64::try_from(size).ok())) {
+        (Some(path), Some(size)) => Ok((path.to_owned(), size)),
+        _ => Err(Error::corrupt("a file in the log has no path or no size")),
     }
 }
 

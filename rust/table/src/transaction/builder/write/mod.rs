@@ -19,7 +19,7 @@ use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_protocol::stats::collect::IndexedColumns;
 use serde_json::{Map, json};
 
-use super::options::Planned;
+use super::options::{Overwrites, Planned};
 use super::{
     HandleCache, HandleState, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction,
     TransactionOptions, Write, WriteOptions,
@@ -181,7 +181,8 @@ impl Transaction {
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.identity_columns(&shape.schema, schema)?;
         spec.rules = Some(self.write_rules()?);
-        check_columns(&shape, &spec, schema)?;
+        let replaces_all_rows = matches!(self.write.overwrites, Overwrites::Table);
+        check_columns(&shape, &spec, (schema, replaces_all_rows))?;
         spec.rearrange_only = self.write.rearrange_only;
         spec.replace_where.clone_from(&self.write.replace_where);
         spec.id_prefix = self.id_prefix();
@@ -291,11 +292,17 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
         spelled.eq(partitions)
     };
     if let Some(columns) = options.partition_by.as_ref().filter(|columns| !is_same(columns)) {
-        return Err(Error::invalid(format!(
-            "the table is partitioned by [{}], not by [{}]; leave partition_by out, or write to another table",
-            partitions.join(", "),
-            columns.join(", ")
-        )));
+        let (is, given) = (partitions.join(", "), columns.join(", "));
+        let otherwise = match options.mode {
+            Mode::Overwrite => {
+                "pass schema_mode=\"overwrite\" (in Spark, the option overwriteSchema), by which the table gets this \
+                 partitioning"
+            }
+            Mode::Append | Mode::Error | Mode::Ignore => "write to another table",
+        };
+        let message =
+            format!("the table is partitioned by [{is}], not by [{given}]; leave partition_by out, or {otherwise}");
+        return Err(Error::invalid(message));
     }
     if !options.properties.is_empty() || options.name.is_some() || options.description.is_some() {
         return Err(Error::invalid(
@@ -307,10 +314,12 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
 }
 
 /// Checks the columns of rows without any row, so that errors occur before a file is written.
-fn check_columns(shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Result<()> {
+fn check_columns(shape: &TableShape, spec: &WriteSpec, (rows, replaces_all_rows): (&Schema, bool)) -> Result<()> {
     check_extensions(rows)?;
     check_mapped(&shape.schema, shape.mapping)?;
-    let conformer = Conformer::new(&shape.schema, shape.mapping)?.with_partition_columns(&shape.partition_columns);
+    let conformer = Conformer::new(&shape.schema, shape.mapping)?
+        .with_partition_columns(&shape.partition_columns)
+        .replacing_all_rows(replaces_all_rows);
     let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
     let rules = RowRules::new(&shape.schema, spec.rules.as_ref(), &shape.partition_columns)?;
     if let Some(rules) = &rules {

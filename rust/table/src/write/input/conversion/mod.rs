@@ -102,6 +102,10 @@ pub(super) fn convert(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayR
     }
 }
 
+fn source_is_float(array: &ArrayRef) -> bool {
+    matches!(array.data_type(), ArrowType::Float16 | ArrowType::Float32 | ArrowType::Float64)
+}
+
 fn is_string(arrow: &ArrowType) -> bool {
     matches!(arrow, ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View)
 }
@@ -130,11 +134,19 @@ fn number(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayRef, Refusal>
         P::Double => at_first(array, from_numbers::<types::Float64Type>(array, double), digits),
         P::Decimal { precision, scale } => {
             let values = from_numbers::<types::Decimal128Type>(array, |value| decimal(value, *precision, *scale));
-            let advice = "its values must have no more digits than the table's type, before the point and after it; \
-                          round it yourself if that is meant";
+            let advice = match source_is_float(array) {
+                true => format!(
+                    "a float is seldom exactly a decimal; cast the column to decimal({precision}, {scale}), which \
+                     rounds, such as with .cast(pa.decimal128({precision}, {scale})) in pyarrow or \
+                     .astype(pd.ArrowDtype(pa.decimal128({precision}, {scale}))) in pandas"
+                ),
+                false => "its values must have no more digits than the table's type, before the point and after it; \
+                          round it yourself if that is meant"
+                    .to_owned(),
+            };
             let values = values.map(|values| values.with_precision_and_scale(*precision, scale.cast_signed()));
-            let values = values.map_err(|row| refusal(array, row, advice))?;
-            Ok(Arc::new(values.map_err(|e| Refusal { cause: Some(e), ..advice.into() })?))
+            let values = values.map_err(|row| refusal(array, row, &advice))?;
+            Ok(Arc::new(values.map_err(|e| Refusal { cause: Some(e), ..advice.as_str().into() })?))
         }
         _ => Err("cast it to the table's type".into()),
     }

@@ -1,26 +1,29 @@
-//! Nested values stored in another nested type: fields are paired by name, whatever their case, in any order.
+//! Nested values: in the Arrow type that expressions give them, cast, and stored in another nested type. Fields are paired
+//! by name, whatever their case, in any order.
 //!
 //! [`fits`] refuses types of which one has a field that the other lacks.
 
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, MapArray, StructArray};
-use arrow_buffer::OffsetBuffer;
+use arrow_array::{Array, ArrayRef, BooleanArray, ListArray, MapArray, StructArray, UInt32Array};
+use arrow_buffer::{NullBuffer, OffsetBuffer};
 use arrow_schema::DataType as ArrowType;
 use arrow_select::nullif::nullif;
+use arrow_select::take::take;
 
-use super::kernel::{Evaluated, EvaluationError, unexpected};
+use super::cast::cast as cast_plain;
+use super::rows::{Evaluated, EvaluationError, unexpected};
 use crate::error::{Error, Result};
-use crate::schema::arrow::to_arrow_type;
+use crate::schema::arrow::{cast_strictly, to_arrow_type};
 use crate::schema::{DataType, StructType};
 
 /// A function that converts values that are not nested.
-pub(super) type Store<'a> = &'a dyn Fn(&ArrayRef, &DataType, &DataType) -> Evaluated;
+pub(crate) type Store<'a> = &'a dyn Fn(&ArrayRef, &DataType, &DataType) -> Evaluated;
 
 /// Whether nested values of one type can be stored as another; `inside` decides for the types inside. A struct must have a
 /// value for every field of the other, since missing values would be lost.
-pub(super) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &DataType) -> bool) -> bool {
+pub(crate) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &DataType) -> bool) -> bool {
     match (from, to) {
         (DataType::Struct(from), DataType::Struct(to)) => {
             let has_place = from.fields.iter().all(|field| to.index_of(&field.name).is_some());
@@ -35,8 +38,27 @@ pub(super) fn fits(from: &DataType, to: &DataType, inside: &dyn Fn(&DataType, &D
     }
 }
 
+/// Values of a column as values of `data_type`, whose Arrow types differ in metadata and nullability of inner fields at most.
+pub(crate) fn of_type(values: ArrayRef, data_type: &DataType) -> Result<ArrayRef> {
+    match data_type {
+        DataType::Primitive(_) | DataType::Foreign(_) => Ok(values),
+        DataType::Struct(_) | DataType::Array(_) | DataType::Map(_) | DataType::Variant => {
+            let arrow = to_arrow_type(data_type);
+            if *values.data_type() == arrow { Ok(values) } else { cast_strictly(&values, &arrow) }
+        }
+    }
+}
+
+/// CAST of any values, nested ones part by part.
+pub(crate) fn cast(values: &ArrayRef, from: &DataType, to: &DataType, is_try: bool) -> Evaluated {
+    match from == to || from.as_primitive().is_some() {
+        true => cast_plain(values, from, to, is_try),
+        false => stored(values, from, to, &|values, from, to| cast(values, from, to, is_try)),
+    }
+}
+
 /// Nested values converted to another type, in its Arrow form.
-pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: Store<'_>) -> Evaluated {
+pub(crate) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: Store<'_>) -> Evaluated {
     match (from, to, to_arrow_type(to)) {
         (DataType::Struct(from), DataType::Struct(to), ArrowType::Struct(fields)) => {
             let given = values.as_struct_opt().ok_or_else(|| unexpected(values))?;
@@ -58,27 +80,70 @@ pub(super) fn stored(values: &ArrayRef, from: &DataType, to: &DataType, store: S
         }
         (DataType::Array(from), DataType::Array(to), ArrowType::List(field)) => {
             let given = values.as_list_opt::<i32>().ok_or_else(|| unexpected(values))?;
-            let elements =
-                store(given.values(), &from.element, &to.element).map_err(|e| in_rows(e, given.offsets()))?;
+            let visible = Visible::of(given.values().len(), given.offsets(), given.nulls());
+            let offsets = visible.offsets;
+            let elements = of_places(given.values(), visible.places.as_ref())?;
+            let elements = store(&elements, &from.element, &to.element).map_err(|e| in_rows(e, &offsets))?;
             if !to.contains_null {
-                check_elements(&elements, given.offsets(), "an element")?;
+                check_elements(&elements, &offsets, "an element")?;
             }
-            Ok(Arc::new(ListArray::try_new(field, given.offsets().clone(), elements, given.nulls().cloned())?))
+            Ok(Arc::new(ListArray::try_new(field, offsets, elements, given.nulls().cloned())?))
         }
         (DataType::Map(from), DataType::Map(to), ArrowType::Map(field, ordered)) => {
             let given = values.as_map_opt().ok_or_else(|| unexpected(values))?;
-            let offsets = given.offsets();
-            let keys = store(given.keys(), &from.key, &to.key).map_err(|e| in_rows(e, offsets))?;
-            let items = store(given.values(), &from.value, &to.value).map_err(|e| in_rows(e, offsets))?;
+            let visible = Visible::of(given.values().len(), given.offsets(), given.nulls());
+            let (offsets, places) = (visible.offsets, visible.places.as_ref());
+            let (keys, items) = (of_places(given.keys(), places)?, of_places(given.values(), places)?);
+            let keys = store(&keys, &from.key, &to.key).map_err(|e| in_rows(e, &offsets))?;
+            let items = store(&items, &from.value, &to.value).map_err(|e| in_rows(e, &offsets))?;
             if !to.value_contains_null {
-                check_elements(&items, offsets, "a value of a map")?;
+                check_elements(&items, &offsets, "a value of a map")?;
             }
             let ArrowType::Struct(fields) = field.data_type() else { return Err(unexpected(values).into()) };
             let entries = StructArray::try_new(fields.clone(), vec![keys, items], None)?;
-            Ok(Arc::new(MapArray::try_new(field, offsets.clone(), entries, given.nulls().cloned(), ordered)?))
+            Ok(Arc::new(MapArray::try_new(field, offsets, entries, given.nulls().cloned(), ordered)?))
         }
         _ => Err(Error::internal("nested values are to be stored in a type that has no place for them").into()),
     }
+}
+
+/// The elements that belong to a row: others, such as those of a NULL array, cannot be an error.
+struct Visible {
+    offsets: OffsetBuffer<i32>,
+    /// Positions of these elements; `None` if they are all.
+    places: Option<UInt32Array>,
+}
+
+impl Visible {
+    /// Of `count` elements.
+    fn of(count: usize, offsets: &OffsetBuffer<i32>, nulls: Option<&NullBuffer>) -> Self {
+        let covers = offsets.first() == 0 && at(offsets.last()) == count;
+        if covers && nulls.is_none_or(|nulls| nulls.null_count() == 0) {
+            return Self { offsets: offsets.clone(), places: None };
+        }
+        let mut places = Vec::new();
+        let mut lengths = Vec::with_capacity(offsets.len().saturating_sub(1));
+        for (row, pair) in offsets.windows(2).enumerate() {
+            let (from, to) = match pair {
+                [from, to] if nulls.is_none_or(|nulls| nulls.is_valid(row)) => (at(*from), at(*to)),
+                _ => (0, 0),
+            };
+            places.extend((from..to).map(|place| place as u32));
+            lengths.push(to - from);
+        }
+        Self { offsets: OffsetBuffer::from_lengths(lengths), places: Some(places.into()) }
+    }
+}
+
+fn of_places(values: &ArrayRef, places: Option<&UInt32Array>) -> Result<ArrayRef> {
+    match places {
+        Some(places) => Ok(take(values, places, None)?),
+        None => Ok(Arc::clone(values)),
+    }
+}
+
+fn at(offset: i32) -> usize {
+    usize::try_from(offset).unwrap_or_default()
 }
 
 fn child<'a>(from: &'a StructType, given: &'a StructArray, name: &str) -> Option<(&'a ArrayRef, &'a DataType)> {
@@ -98,7 +163,6 @@ fn check_present(column: &ArrayRef, parent: &StructArray, name: &str) -> Result<
 /// Refuses NULL among elements that must have values.
 fn check_elements(elements: &ArrayRef, offsets: &OffsetBuffer<i32>, what: &str) -> Result<(), EvaluationError> {
     let Some(nulls) = elements.logical_nulls().filter(|nulls| nulls.null_count() > 0) else { return Ok(()) };
-    let at = |offset: i32| usize::try_from(offset).unwrap_or_default();
     for (row, pair) in offsets.windows(2).enumerate() {
         if let [from, to] = pair
             && (at(*from)..at(*to)).any(|element| nulls.is_null(element))

@@ -1,28 +1,44 @@
-//! Values of an expression as a column stores them: ANSI store assignment.
+//! Values of an expression as a column stores them.
 //!
-//! As in Spark, numbers are stored as numbers, dates and timestamps as each other, every primitive type as a string; a string
-//! only as a string. A number that does not fit is an error, and, unlike in Spark, so is one that would lose digits:
-//! such a conversion needs an explicit cast. A float column takes the nearest number. Nested values are stored part by part.
+//! UPDATE and MERGE store what ANSI SQL's CAST gives ([`Conversion::Cast`]), as in delta-spark. Expressions of the table itself
+//! lose no digits ([`Conversion::Exact`]): numbers are stored as numbers, dates and timestamps as each other, every primitive
+//! type as a string; another conversion needs an explicit cast. A float column takes the nearest number. Nested values are
+//! stored part by part. A value that does not fit is an error.
+
+mod complete;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
 
 use super::ast::Op;
 use super::bound::BoundExpression;
 use super::evaluate::{Context, evaluate_rows};
-use super::kernel::{self, Evaluated, EvaluationError, compare};
-use super::nested;
-use super::types::{is_number, primitive};
+use super::kernel::{self, Evaluated, EvaluationError, compare, nested};
+use super::misfit::advice;
+use super::types::{castable, is_number, primitive};
 use crate::error::{Error, Result};
 use crate::scalar::Scalar;
 use crate::schema::{DataType, PrimitiveType as P};
+pub use complete::MissingFields;
+use complete::{completed, completed_type};
+
+/// How values of one type become values of another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Conversion {
+    /// As by CAST in ANSI mode: decimals are rounded, fractions are cut off, strings are parsed.
+    Cast,
+    /// Without losing digits, and never from strings.
+    Exact,
+}
 
 /// An expression whose values a column takes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Assignment {
     expression: BoundExpression,
+    conversion: Conversion,
     /// The column's name, for messages.
     column: String,
     to: DataType,
+    missing: MissingFields,
 }
 
 impl Assignment {
@@ -30,15 +46,33 @@ impl Assignment {
     ///
     /// # Errors
     /// `Invalid`, naming the column and both types, if values of the one cannot be stored in the other.
-    pub fn new(expression: BoundExpression, column: &str, to: &DataType) -> Result<Self> {
+    pub fn new(expression: BoundExpression, column: &str, to: &DataType, conversion: Conversion) -> Result<Self> {
+        Self::completing(expression, column, to, conversion, MissingFields::Refused)
+    }
+
+    /// As [`Assignment::new`], for structs that may lack fields.
+    ///
+    /// # Errors
+    /// As [`Assignment::new`].
+    pub fn completing(
+        expression: BoundExpression,
+        column: &str,
+        to: &DataType,
+        conversion: Conversion,
+        missing: MissingFields,
+    ) -> Result<Self> {
         let from = expression.data_type();
-        if !assignable(from, to) {
+        let is_assignable = match missing {
+            MissingFields::Refused => assignable(from, to, conversion),
+            MissingFields::Null | MissingFields::Kept => assignable(&completed_type(from, to), to, conversion),
+        };
+        if !is_assignable {
             return Err(Error::invalid(format!(
-                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; \
-                 write a CAST if that is meant"
+                "`{expression}` of type {from} cannot be stored in the column `{column}` of type {to}; {}",
+                advice(from, to, &|from, to| assignable(from, to, conversion))
             )));
         }
-        Ok(Self { expression, column: column.to_owned(), to: to.clone() })
+        Ok(Self { expression, conversion, column: column.to_owned(), to: to.clone(), missing })
     }
 
     /// The expression.
@@ -61,29 +95,36 @@ impl Assignment {
     /// # Errors
     /// As [`evaluate_at`](super::evaluate_at); `Invalid`, naming the column, the row and the value, if a value does not fit.
     pub fn values(&self, batch: &RecordBatch, context: Context) -> Result<ArrayRef> {
-        self.stored(batch, context).map_err(|error| error.into_error(context.first_row))
+        self.stored(batch, context, None).map_err(|error| error.into_error(context.first_row))
     }
 
-    /// As [`Assignment::values`], with messages that name rows by the numbers that `number` returns.
+    /// As [`Assignment::values`], with messages that name rows by the numbers that `number` returns. `old`: the values of the
+    /// column in the old rows.
     ///
     /// # Errors
     /// As [`Assignment::values`].
     pub(crate) fn values_numbered(
         &self,
         batch: &RecordBatch,
-        now: Option<i64>,
+        (now, old): (Option<i64>, Option<&ArrayRef>),
         number: &dyn Fn(usize) -> u64,
     ) -> Result<ArrayRef> {
-        self.stored(batch, Context { now, first_row: 0 }).map_err(|error| match error {
+        self.stored(batch, Context { now, first_row: 0 }, old).map_err(|error| match error {
             EvaluationError::Row(row, message) => Error::invalid(format!("row {}: {message}", number(row))),
             other => other.into_error(0),
         })
     }
 
-    fn stored(&self, batch: &RecordBatch, context: Context) -> Evaluated {
+    fn stored(&self, batch: &RecordBatch, context: Context, old: Option<&ArrayRef>) -> Evaluated {
         let from = self.expression.data_type();
         let values = evaluate_rows(&self.expression, batch, context.now)?;
-        self.store(&values, from, &self.to)
+        let old = match self.missing {
+            MissingFields::Refused => return self.store(&values, from, &self.to),
+            MissingFields::Null => None,
+            MissingFields::Kept => old,
+        };
+        let values = completed(&values, (from, &self.to), old)?;
+        self.store(&values, &completed_type(from, &self.to), &self.to)
     }
 
     /// Adds the name of the column to the message, unless it has it.
@@ -105,33 +146,37 @@ impl Assignment {
             return stored.map_err(|error| self.named(error, "in"));
         }
         let stored = kernel::cast(values, from, to, false).map_err(|error| self.named(error, "which"))?;
-        match loses_digits(from, to) {
-            true => match first_lost(values, &stored, from, to)? {
-                None => Ok(stored),
-                Some(row) => {
-                    let value = Scalar::from_array(values, row)?;
-                    let message = format!(
-                        "{value} has digits that the column `{}` of type {} does not hold; round it, or write a CAST",
-                        self.column, to
-                    );
-                    Err(EvaluationError::Row(row, message))
-                }
+        let lost = match (self.conversion, loses_digits(from, to)) {
+            (_, false) => None,
+            (Conversion::Exact, true) => first_lost(values, &stored, from, to)?,
+            // To a decimal, CAST makes NULL of NaN and the infinities.
+            (Conversion::Cast, true) => (0..values.len()).find(|row| values.is_valid(*row) && stored.is_null(*row)),
+        };
+        let Some(row) = lost else { return Ok(stored) };
+        let (value, column) = (Scalar::from_array(values, row)?, &self.column);
+        Err(EvaluationError::Row(
+            row,
+            match self.conversion {
+                Conversion::Cast => format!("{value} cannot be cast to {to}, which the column `{column}` is"),
+                Conversion::Exact => format!(
+                    "{value} has digits that the column `{column}` of type {to} does not hold; round it, or write a CAST"
+                ),
             },
-            false => Ok(stored),
-        }
+        ))
     }
 }
 
 /// Whether values of one type can be stored as another.
-fn assignable(from: &DataType, to: &DataType) -> bool {
+fn assignable(from: &DataType, to: &DataType, conversion: Conversion) -> bool {
     let is_moment = |of: &P| matches!(of, P::Date | P::Timestamp | P::TimestampNtz);
     let is_geo = |of: &P| matches!(of, P::Geometry { .. } | P::Geography { .. });
     match (primitive(from), primitive(to)) {
         _ if from == to => true,
         (Some(P::Void), _) => true,
+        (Some(from), Some(to)) if conversion == Conversion::Cast => castable(from, to),
         (Some(from), Some(P::String)) => !is_geo(from),
         (Some(from), Some(to)) => (is_number(from) && is_number(to)) || (is_moment(from) && is_moment(to)),
-        (None, None) => nested::fits(from, to, &assignable),
+        (None, None) => nested::fits(from, to, &|from, to| assignable(from, to, conversion)),
         _ => false,
     }
 }
