@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import shutil
 from functools import partial
 
+import deltalake
+import duckdb
 import pyarrow as pa
 import pytest
 from assigned import EXPRESSIONS, KINDS, create, succeeds
@@ -194,3 +197,54 @@ def test_assigned_values_are_cast_as_by_delta_spark(spark: SparkSession, uri: st
         assert found.to_pylist() == wanted.to_pylist(), (value, k)
     same_rows = (read_by_spark(spark, at).sort_by("k").to_pylist() for at in (uri, theirs))
     assert next(same_rows) == next(same_rows)
+
+
+@pytest.mark.parametrize("mapping", ["none", "name"])
+def test_files_of_spark_keep_their_columns(
+    spark: SparkSession, uri: str, mapping: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    spark.sql(f"""
+        CREATE TABLE delta.`{uri}` (id BIGINT, value INT, text STRING, price DECIMAL(12, 2), large DECIMAL(30, 4),
+            day DATE, real DOUBLE, at TIMESTAMP, local TIMESTAMP_NTZ, raw BINARY, inner STRUCT<x: INT, y: STRING>,
+            items ARRAY<BIGINT>, counts MAP<STRING, INT>)
+        USING delta
+        TBLPROPERTIES ('delta.columnMapping.mode' = '{mapping}', 'delta.enableDeletionVectors' = 'false')""")
+    # The default is INT96, of which all columns are written again.
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    spark.sql(f"""
+        INSERT INTO delta.`{uri}` SELECT id, CAST(id % 100 AS INT), IF(id % 9 = 0, NULL, concat('é', id)), id / 7, -id,
+            date_add(DATE '0900-01-01', CAST(id * 60 AS INT)), IF(id % 8 = 0, CAST('NaN' AS DOUBLE), id / 3),
+            timestamp_micros(id * 1234567891), CAST(timestamp_micros(id * 1234567) AS TIMESTAMP_NTZ),
+            CAST(CAST(id AS STRING) AS BINARY), struct(CAST(id AS INT), IF(id % 2 = 0, NULL, 'y')),
+            sequence(0L, id % 4), map('k', CAST(id AS INT))
+        FROM range(0, 20000, 1, 1)""")
+    spark.conf.unset("spark.sql.parquet.outputTimestampType")
+    before = read_by_spark(spark, uri).sort_by("id")
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    deltic.Table(uri).update({"value": "value + 1000", "inner.y": "text"}, "id % 10 = 3")
+    assert not [record for record in caplog.records if "UPDATE writes all" in record.getMessage()]
+    expected = before.to_pylist()
+    for row in expected:
+        if row["id"] % 10 == 3:
+            row["value"] += 1000
+            row["inner"]["y"] = row["text"]
+    found = [read_by_spark(spark, uri), deltic.Table(uri).scan().to_arrow()]
+    if mapping == "none":
+        files = deltalake.DeltaTable(uri).file_uris()
+        found.append(duckdb.sql(f"SELECT * FROM read_parquet({files})").to_arrow_table())
+    for rows in found:
+        for name in before.schema.names:
+            values = rows.sort_by("id").column(name).cast(before.schema.field(name).type).to_pylist()
+            assert repr(values) == repr([row[name] for row in expected]), name
+    for where in (
+        "value = 1003", "text = 'é777'", "day = DATE '1000-01-04'", "real > 6000", "real = 1", "price > 2850",
+        "large < -19990",
+        "at > TIMESTAMP '1970-10-13 00:00:00'", "inner.y = 'é13'", "inner.x = 19999", "text IS NULL", "id > 19990",
+    ):  # fmt: skip
+        counted = spark.sql(f"SELECT count(*) FROM delta.`{uri}` WHERE {where}").first()
+        unskipped = sum(
+            1 for _ in spark.createDataFrame(pa.Table.from_pylist(expected, before.schema)).where(where).collect()
+        )
+        assert counted is not None
+        assert counted[0] == unskipped == deltic.Table(uri).scan(filter=where).count(), where
+    assert deltic.Table(uri).check(files=True).ok

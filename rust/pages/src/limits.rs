@@ -18,6 +18,8 @@ use parquet::basic::{Compression, Encoding, Type as PhysicalType};
 use parquet::column::page::{Page, PageReader};
 use parquet::errors::ParquetError;
 use parquet::file::metadata::ColumnChunkMetaData;
+use parquet::file::page_index::index_reader::decode_offset_index;
+use parquet::file::page_index::offset_index::OffsetIndexMetaData;
 use parquet::file::reader::{ChunkReader, Length};
 use parquet::file::serialized_reader::SerializedPageReader;
 use parquet::schema::types::ColumnDescriptor;
@@ -67,13 +69,34 @@ pub fn fixed_width(column: &ColumnDescriptor) -> Option<u64> {
     is_fixed.then(|| u64::try_from(column.type_length()).unwrap_or_default())
 }
 
+/// Where a data page is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataPage {
+    /// Where its header begins, in bytes from the beginning of the chunk.
+    pub start: u64,
+    /// Its bytes, with the header.
+    pub bytes: u64,
+    /// Its values, including nulls.
+    pub values: u64,
+}
+
 /// Checks the page headers of `chunk`, all bytes of `column`.
 pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, ParquetError> {
+    check_pages(chunk, column, |_| ())
+}
+
+/// As [`check`]; `each` is given the data pages in their order.
+pub fn check_pages(
+    chunk: &Bytes,
+    column: &ColumnChunkMetaData,
+    mut each: impl FnMut(DataPage),
+) -> Result<PageLimits, ParquetError> {
     let mut thrift = Thrift { bytes: chunk };
     let mut claims = PageLimits::default();
     let (mut has_lengths, mut has_dictionary) = (false, false);
     // The decoder accepts no header without fields, so a zero byte ends the chunk for it, too.
     while thrift.bytes.first().is_some_and(|byte| *byte != 0) {
+        let left = thrift.bytes.len();
         let header = PageHeader::read(&mut thrift).ok_or_else(|| refused("a page header cannot be read"))?;
         let page = thrift.bytes.get(..header.compressed).ok_or_else(|| refused("a page reaches beyond its chunk"))?;
         thrift.bytes = &thrift.bytes[page.len()..];
@@ -92,6 +115,10 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
             claims.dictionary_encoded = claims.dictionary_encoded.saturating_add(header.values);
         }
         has_lengths |= header.has_lengths;
+        if header.is_data {
+            let (start, bytes) = (chunk.len() - left, left - thrift.bytes.len());
+            each(DataPage { start: start as u64, bytes: bytes as u64, values: header.values });
+        }
     }
     let most = BASE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(MAX_EXPANSION_RATIO));
     // Nulls take the same width.
@@ -108,6 +135,15 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
     Ok(claims)
 }
 
+/// Decodes the places of so many pages, which the file has besides their headers. The decoder reserves the memory that their
+/// number claims.
+pub fn offset_index(encoded: &[u8], pages: usize) -> Option<OffsetIndexMetaData> {
+    let (mut thrift, mut id) = (Thrift { bytes: encoded }, 0);
+    let is_list = thrift.field(&mut id)? == Some(LIST) && id == 1;
+    let (count, kind) = thrift.list().filter(|_| is_list)?;
+    (kind == STRUCT && count == pages as u64).then(|| decode_offset_index(encoded).ok()).flatten()
+}
+
 fn refused(what: &str) -> ParquetError {
     ParquetError::General(format!("refused to decode a column chunk: {what}"))
 }
@@ -121,6 +157,8 @@ struct PageHeader {
     values: u64,
     /// Values of a dictionary.
     entries: Option<u64>,
+    /// Whether it has the header of a data page.
+    is_data: bool,
     /// Whether the page has lengths of values, after their number.
     has_lengths: bool,
     /// Whether values are codes of the dictionary.
@@ -157,6 +195,7 @@ impl PageHeader {
 
     /// A `DataPageHeader`, whose encoding is field 2, or a `DataPageHeaderV2`, where it is field 4.
     fn data_page(&mut self, thrift: &mut Thrift<'_>, encoding: i64) -> Option<()> {
+        self.is_data = true;
         let (mut id, mut last) = (0, 0);
         while let Some(kind) = thrift.field(&mut id)? {
             // Fields must ascend, so that none occurs twice.

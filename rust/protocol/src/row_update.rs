@@ -7,7 +7,7 @@
 //! Invariant: other values do not change, and the new rows have the schema of the old ones
 //! (`row_update::only_assigned_columns_change`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
@@ -207,6 +207,17 @@ impl RowUpdate {
     /// Positions of the columns that may change.
     pub fn changes(&self) -> impl Iterator<Item = usize> {
         self.assigned.iter().filter_map(|assigned| assigned.at.first().copied()).chain(self.generated.iter().copied())
+    }
+
+    /// Positions of the columns that are needed to compute and check the new rows, in order; those that may change are among
+    /// them.
+    pub fn needed_columns(&self) -> BTreeSet<usize> {
+        let expressions = self.assigned.iter().filter_map(|assigned| match &assigned.value {
+            Computed::Assignment(assignment) => Some(assignment.expression()),
+            Computed::Value(_) => None,
+        });
+        let read = expressions.flat_map(|expression| expression.columns()).map(|column| column.index);
+        self.changes().chain(self.rules.columns()).chain(self.rules.dependencies()).chain(read).collect()
     }
 
     /// The new rows for those of `old`, which has the columns of the table in their order. `on`: the same rows with the columns

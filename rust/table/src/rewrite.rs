@@ -93,6 +93,11 @@ impl Copying {
         Self { progress: progress.clone(), ..self }
     }
 
+    /// Counts rows that were written in another way.
+    pub(crate) fn advance(&self, rows: u64) {
+        self.progress.advance(rows);
+    }
+
     /// The same rows, but written in another way and with these limits on the memory of the writer.
     pub(crate) fn to_files(&self, write: WriteSpec, limits: Limits) -> Self {
         Self { write, limits, ..self.clone() }

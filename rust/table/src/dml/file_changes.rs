@@ -10,6 +10,7 @@ use deltic_protocol::action::Action;
 use deltic_protocol::commit::MarkedFile;
 use deltic_protocol::deletion_vector::DeletionVector;
 
+use super::copied_columns::copy_columns;
 use super::find::{FindResult, RemovedFiles, TouchedFile};
 use super::specs::WriteSpecs;
 use super::update_writer::{UpdateTask, UpdateWriter};
@@ -400,7 +401,26 @@ async fn copy(
     (update, clock): (Option<&UpdateWriter>, Clock),
 ) -> Result<Written> {
     match update {
-        Some(update) => update.copy(storage, copying, tasks, clock).await,
+        Some(update) => {
+            let (copied, left) = Box::pin(copy_columns(update, (storage, copying), tasks, clock)).await?;
+            if left.is_empty() {
+                return Ok(copied);
+            }
+            let mut unclaimed = Unclaimed::new(storage.clone());
+            unclaimed.hold(&copied.0)?;
+            match update.copy(storage, copying, left, clock).await {
+                Ok((mut files, mut syncing)) => {
+                    unclaimed.claim();
+                    files.extend(copied.0);
+                    syncing.extend(copied.1);
+                    Ok((files, syncing))
+                }
+                Err(error) => {
+                    unclaimed.delete().await;
+                    Err(error)
+                }
+            }
+        }
         None => copying.copy(storage, tasks.into_iter().map(|task| task.task).collect(), clock).await,
     }
 }
@@ -413,12 +433,13 @@ fn rewrite_task(touched: &TouchedFile) -> Result<UpdateTask> {
         task.deletion_vector = Some(touched.rows_deleted_before_commit.union(&deleted).to_inline()?);
     }
     let updated_rows = (!touched.all_rows_match()).then(|| touched.updated.clone());
-    Ok(UpdateTask { task, updated_rows })
+    let stats = touched.add.as_ref().and_then(|add| add.stats.clone());
+    Ok(UpdateTask { task, updated_rows, stats })
 }
 
 /// A task that reads only the updated rows of a file.
 fn update_task(touched: &TouchedFile) -> Result<UpdateTask> {
     let all = touched.updated.cardinality() >= touched.live_rows();
     let only_rows = if all { None } else { Some(touched.updated.to_inline()?) };
-    Ok(UpdateTask { task: FileTask { only_rows, ..touched.task.clone() }, updated_rows: None })
+    Ok(UpdateTask { task: FileTask { only_rows, ..touched.task.clone() }, updated_rows: None, stats: None })
 }

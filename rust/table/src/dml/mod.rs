@@ -10,6 +10,7 @@
 //! PROTOCOL.md: "Deletion Vectors", "Row Tracking", "Change Data Files".
 
 mod constraint;
+mod copied_columns;
 mod delete;
 mod distributed;
 mod file_changes;

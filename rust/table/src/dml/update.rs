@@ -7,6 +7,7 @@
 //!
 //! PROTOCOL.md: "Writer Requirements for Row Tracking", "Writer Requirements for AddCDCFile".
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch};
@@ -21,9 +22,10 @@ use deltic_protocol::schema::{DataType, StructField, StructType};
 use super::file_changes::choose;
 use super::find::{RowAction, UPDATE, find};
 use super::preview::Preview;
-use super::update_writer::UpdateWriter;
+use super::update_writer::{NarrowUpdate, UpdateWriter};
 use crate::error::{Error, Result};
 use crate::transaction::builder::Transaction;
+use crate::write::char_lengths::CharLengths;
 use crate::write::conform::Conformer;
 use crate::write::rules::WriteRules;
 use crate::write::writer::Clock;
@@ -109,8 +111,22 @@ pub(super) fn update_writer(
         now: rules.now,
         missing: MissingFields::Refused,
     };
-    let update = RowUpdate::new(set.collect::<Result<_>>()?, target, &|parsed| parsed.bind(&shape.schema))?;
-    Ok(UpdateWriter::new(Arc::new(update)))
+    let set: Vec<(String, NewValue)> = set.collect::<Result<_>>()?;
+    let update = RowUpdate::new(set.clone(), target, &|parsed| parsed.bind(&shape.schema))?;
+    let fields = |at: BTreeSet<usize>| -> Vec<StructField> {
+        at.iter().filter_map(|at| shape.schema.fields.get(*at)).cloned().collect()
+    };
+    let names = |fields: &[StructField]| fields.iter().map(|field| field.name.clone()).collect();
+    let mut needed = update.needed_columns();
+    // The lengths of strings are checked in all columns of an updated row.
+    needed.extend(CharLengths::of(&shape.schema)?.columns());
+    let needed = StructType::new(fields(needed));
+    let narrow = NarrowUpdate {
+        needed: names(&needed.fields),
+        changed: names(&fields(update.changes().collect())),
+        update: RowUpdate::new(set, Target { schema: &needed, ..target }, &|parsed| parsed.bind(&needed))?.into(),
+    };
+    Ok(UpdateWriter::new(Arc::new(update)).with_narrow(narrow))
 }
 
 /// A caller's value in the type of the column at `key`.

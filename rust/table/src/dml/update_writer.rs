@@ -85,6 +85,19 @@ impl RowUpdater for RowUpdate {
 #[derive(Debug, Clone)]
 pub(super) struct UpdateWriter {
     updater: Arc<dyn RowUpdater>,
+    /// The same update on the columns that it needs, if these are known.
+    narrow: Option<NarrowUpdate>,
+}
+
+/// An UPDATE on the columns that it needs.
+#[derive(Debug, Clone)]
+pub(super) struct NarrowUpdate {
+    /// Computes the new rows, from and with the needed columns alone.
+    pub(super) update: Arc<RowUpdate>,
+    /// Logical names of the needed columns, in the order of the table.
+    pub(super) needed: Vec<String>,
+    /// Logical names of those that may change.
+    pub(super) changed: Vec<String>,
 }
 
 /// A file to read, some of whose rows are updated.
@@ -94,6 +107,8 @@ pub(super) struct UpdateTask {
     pub(super) task: FileTask,
     /// Positions of the rows to update; none if all are.
     pub(super) updated_rows: Option<DeletionVector>,
+    /// The statistics of the file in the log.
+    pub(super) stats: Option<String>,
 }
 
 /// Updates the rows of a stream over several files.
@@ -102,9 +117,9 @@ struct UpdatePass {
     writer: UpdateWriter,
     /// The path of each file, and which of its rows are updated (none if all are).
     files: Vec<(String, Option<DeletionVector>)>,
-    /// How many columns the table has.
+    /// How many columns of the table are read.
     width: usize,
-    /// The lengths of the table's columns.
+    /// The lengths of these columns.
     lengths: CharLengths,
     /// Positions of the partition columns, if they are read.
     partition_columns: Vec<Option<usize>>,
@@ -126,7 +141,17 @@ struct SplitBatch {
 
 impl UpdateWriter {
     pub(super) fn new(updater: Arc<dyn RowUpdater>) -> Self {
-        Self { updater }
+        Self { updater, narrow: None }
+    }
+
+    /// With the same update on the columns that it needs.
+    pub(super) fn with_narrow(self, narrow: NarrowUpdate) -> Self {
+        Self { narrow: Some(narrow), ..self }
+    }
+
+    /// The same update on the columns that it needs, if these are known.
+    pub(super) fn narrow(&self) -> Option<&NarrowUpdate> {
+        self.narrow.as_ref()
     }
 
     /// Writes the rows of files in their order, some of them updated.
@@ -137,12 +162,22 @@ impl UpdateWriter {
         tasks: Vec<UpdateTask>,
         clock: Clock,
     ) -> Result<Written> {
-        let (pass, mut reads) = self.pass(&copying.read, tasks)?;
-        let read = with_partition_strings(&copying.read, &mut reads)?;
-        let reader = Reader::new(storage.clone(), with_file_number(&read)?)?;
-        let pieces = pass.pieces(reader.read(reads, ReadOptions::default()));
-        let rows = pieces.map(move |batch| pass.updated(&batch?));
+        let rows = self.updated_rows(storage, (&copying.read, tasks), ReadOptions::default())?;
         copying.write(storage, rows, clock).await
+    }
+
+    /// The rows of files in their order, some of them updated.
+    pub(super) fn updated_rows(
+        &self,
+        storage: &Storage,
+        (read, tasks): (&ReadSpec, Vec<UpdateTask>),
+        options: ReadOptions,
+    ) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
+        let (pass, mut reads) = self.pass(read, tasks)?;
+        let read = with_partition_strings(read, &mut reads)?;
+        let reader = Reader::new(storage.clone(), with_file_number(&read)?)?;
+        let pieces = pass.pieces(reader.read(reads, options));
+        Ok(pieces.map(move |batch| pass.updated(&batch?)))
     }
 
     /// Writes change files with the updated rows, each before and after the update.
@@ -170,12 +205,15 @@ impl UpdateWriter {
 
     fn pass(&self, read: &ReadSpec, tasks: Vec<UpdateTask>) -> Result<(UpdatePass, Vec<FileTask>)> {
         let (mut files, mut reads) = (Vec::with_capacity(tasks.len()), Vec::with_capacity(tasks.len()));
-        for (number, UpdateTask { mut task, updated_rows }) in tasks.into_iter().enumerate() {
+        for (number, UpdateTask { mut task, updated_rows, .. }) in tasks.into_iter().enumerate() {
             task.constants.insert(FILE_NUMBER.to_owned(), number.to_string());
             files.push((task.path.clone(), updated_rows));
             reads.push(task);
         }
-        let (width, lengths) = (read.schema.fields.len(), CharLengths::of(&read.schema)?);
+        let columns = read.schema.by_name();
+        let columns = read.columns.iter().filter_map(|name| columns.field(name)).cloned().collect();
+        let columns = StructType::new(columns);
+        let (width, lengths) = (columns.fields.len(), CharLengths::of(&columns)?);
         let position = |name: &String| read.columns.iter().position(|column| column == name);
         let partition_columns = read.partition_columns.iter().map(position).collect();
         Ok((UpdatePass { writer: self.clone(), files, width, lengths, partition_columns }, reads))

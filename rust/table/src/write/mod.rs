@@ -1,5 +1,6 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
+pub(crate) mod copied_columns;
 mod format;
 mod input;
 pub mod layout;

@@ -286,7 +286,7 @@ pub(super) fn not_hidden(indexed: IndexedColumns, data: &StructType, hidden: usi
     }
 }
 
-fn add_leaves(schema: &StructType, path: &[String], leaves: &mut Vec<Vec<String>>) {
+pub(super) fn add_leaves(schema: &StructType, path: &[String], leaves: &mut Vec<Vec<String>>) {
     for field in &schema.fields {
         let path = [path, std::slice::from_ref(&field.name)].concat();
         match &field.data_type {

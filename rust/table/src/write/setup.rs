@@ -7,14 +7,16 @@ use std::sync::Arc;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::mapping::{ColumnMapping, check_mapped};
+use uuid::Uuid;
 
 use super::format::layout::FileFormat;
 use super::input::char_lengths::CharLengths;
 use super::input::condition::Condition;
 use super::input::conform::{Conformer, stored_schema};
 use super::input::rules::RowRules;
+use super::layout::{DataPath, file_id, file_name, random_prefix};
 use super::options::Compression;
-use super::partition::PartitionSplitter;
+use super::partition::{PartitionKey, PartitionSplitter};
 use super::plan::{FileKind, WriteSpec};
 
 /// Milliseconds since the epoch. Passed in, so that a simulation can have its own.
@@ -36,6 +38,8 @@ pub(super) struct Setup {
     pub(super) rules: Option<RowRules>,
     /// Conditions that must be TRUE for every row.
     pub(super) condition: Option<Condition>,
+    /// Physical names of the partition columns.
+    pub(super) partition_names: Vec<String>,
     pub(super) splitter: PartitionSplitter,
     pub(super) format: FileFormat,
     pub(super) compression: Compression,
@@ -104,6 +108,7 @@ impl Setup {
             lengths,
             rules: RowRules::new(&columns, spec.rules.as_ref(), &spec.partition_columns)?,
             condition,
+            partition_names: partition_columns,
             splitter,
             format,
             compression: spec.compression,
@@ -116,6 +121,14 @@ impl Setup {
             id_prefix: spec.id_prefix,
             clock,
         })
+    }
+
+    /// A new name for a file of a partition. `number`: its number among those of a writer.
+    pub(super) fn name_file(&self, number: usize, key: &PartitionKey) -> DataPath {
+        let prefix =
+            self.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
+        let name = file_name((self.kind.name(), number), file_id(self.id_prefix), self.compression.extension());
+        DataPath::new(key, prefix.as_deref(), &name).below(self.kind.folder())
     }
 }
 

@@ -203,7 +203,7 @@ impl Encoder {
 
 /// Drops the bounds of a column chunk with NaN, which bounds leave out: for Spark NaN is greater than every number, so it would
 /// wrongly skip the chunk.
-fn drop_bounds_beside_nan(closed: &mut ColumnCloseResult) -> Result<(), ParquetError> {
+pub(super) fn drop_bounds_beside_nan(closed: &mut ColumnCloseResult) -> Result<(), ParquetError> {
     let Some(statistics) = closed.metadata.statistics().filter(|of| of.nan_count_opt() != Some(0)) else {
         return Ok(());
     };

@@ -32,24 +32,24 @@ const CREATED_BY: &str = concat!("deltic version ", env!("CARGO_PKG_VERSION"));
 #[derive(Debug)]
 pub(in crate::write) struct FileFormat {
     /// The layout of files without shredded variants.
-    layout: Arc<Layout>,
+    pub(super) layout: Arc<Layout>,
     /// The columns as table types, for the statistics.
-    pub(super) schema: StructType,
-    pub(super) indexed: IndexedColumns,
+    pub(in crate::write) schema: StructType,
+    pub(in crate::write) indexed: IndexedColumns,
     pub(super) prefix_length: usize,
     pub(super) rows_of_group: usize,
     pub(super) sort: Option<SortOrder>,
     /// If variants are shredded, the logical columns and the specification, from which the layout of each file is made.
-    shreds: Option<(StructType, WriteSpec)>,
+    pub(super) shreds: Option<(StructType, WriteSpec)>,
 }
 
 /// The schema and the properties of one file.
 #[derive(Debug)]
-pub(super) struct Layout {
+pub(in crate::write) struct Layout {
     /// The Arrow schema of the file: physical names, field ids, no partition columns.
-    pub(super) arrow: SchemaRef,
+    pub(in crate::write) arrow: SchemaRef,
     /// The same as a Parquet schema.
-    pub(super) parquet: SchemaDescriptor,
+    pub(in crate::write) parquet: SchemaDescriptor,
     pub(super) properties: WriterPropertiesPtr,
     pub(super) shredding: Option<Shredding>,
 }

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod columns;
+pub(super) mod copied;
 pub(super) mod encoder;
 mod infer;
 pub(super) mod layout;

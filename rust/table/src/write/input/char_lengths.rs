@@ -49,6 +49,11 @@ impl CharLengths {
         Ok(Self(columns))
     }
 
+    /// Positions of the columns that have lengths.
+    pub(crate) fn columns(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().map(|(index, ..)| *index)
+    }
+
     /// Checks rows as they are stored. `first` is the number of the first of them.
     ///
     /// # Errors

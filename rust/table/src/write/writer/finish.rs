@@ -12,7 +12,7 @@ use futures::{StreamExt, stream};
 use tokio::task::spawn_blocking;
 
 use super::ended_files::EndedFiles;
-use super::open_file::{end, joined, name_file};
+use super::open_file::{end, joined};
 use super::spill::{Runs, SpilledRows};
 use super::{DataWriter, FINISHING, MAX_SYNCING};
 use crate::write::partition::PartitionKey;
@@ -72,10 +72,13 @@ impl DataWriter {
         let (waits, alone) = (keys.len() > MAX_SYNCING, keys.len() == 1);
         for key in keys {
             let Some(partition) = self.partitions.remove(key) else { continue };
-            let path = partition
-                .file
-                .as_ref()
-                .map_or_else(|| name_file(&self.setup, &mut self.files_named, key), |file| file.path().clone());
+            let path = match &partition.file {
+                Some(file) => file.path().clone(),
+                None => {
+                    self.files_named += 1;
+                    self.setup.name_file(self.files_named - 1, key)
+                }
+            };
             self.stored.push(path.key.clone());
             let ended = end(self.storage.clone(), Arc::clone(&self.setup), key.clone(), path, partition, alone);
             ending.push(async move {

@@ -29,7 +29,7 @@ use tokio::task::spawn_blocking;
 pub use self::ended_files::EndedFiles;
 pub(crate) use self::limits::check_memory_limit;
 pub use self::limits::{DEFAULT_MEMORY, LEAST_MEMORY, Limits, MemoryUse};
-use self::open_file::{Encoding, OpenFile, Partition, WORTH_A_THREAD, joined, name_file, start_encoding, upload};
+use self::open_file::{Encoding, OpenFile, Partition, WORTH_A_THREAD, joined, start_encoding, upload};
 use self::spill::SpillFile;
 use super::input::identity::Identities;
 pub use super::options::Compression;
@@ -295,9 +295,11 @@ impl DataWriter {
         for key in keys {
             let Some(partition) = self.partitions.get_mut(&key) else { continue };
             let bytes = partition.memory();
-            let file = partition
-                .file
-                .get_or_insert_with(|| OpenFile::new(name_file(&self.setup, &mut self.files_named, &key)));
+            let file = partition.file.get_or_insert_with(|| {
+                let path = self.setup.name_file(self.files_named, &key);
+                self.files_named += 1;
+                OpenFile::new(path)
+            });
             file.encoding_bytes = bytes;
             let rows = std::mem::take(&mut partition.pending);
             let job = start_encoding(&self.setup, file.encoder.take(), rows, (end_groups, threads));

@@ -10,12 +10,11 @@ use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
 use tokio::task::{JoinHandle, spawn_blocking};
-use uuid::Uuid;
 
 use super::spill::Runs;
 use crate::parallel::worker_count;
 use crate::write::format::encoder::{Encoded, Encoder};
-use crate::write::layout::{DataPath, file_id, file_name, random_prefix};
+use crate::write::layout::DataPath;
 use crate::write::partition::PartitionKey;
 use crate::write::pieces::memory;
 use crate::write::plan::DataFile;
@@ -69,13 +68,6 @@ impl OpenFile {
     pub(super) fn into_upload(self) -> Option<FileWriter> {
         self.upload
     }
-}
-
-pub(super) fn name_file(setup: &Setup, files_named: &mut usize, key: &PartitionKey) -> DataPath {
-    let prefix = setup.random_prefix_length.map(|length| random_prefix(std::iter::repeat_with(Uuid::new_v4), length));
-    let name = file_name((setup.kind.name(), *files_named), file_id(setup.id_prefix), setup.compression.extension());
-    *files_named += 1;
-    DataPath::new(key, prefix.as_deref(), &name).below(setup.kind.folder())
 }
 
 impl Partition {
