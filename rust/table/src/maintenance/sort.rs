@@ -88,44 +88,63 @@ pub(super) async fn sort_by_curve(
             computed(move || Ok(Piece { positions: ranges.positions(&batch)?, batch })).await
         }
     };
-    let mut pieces = std::pin::pin!(rows.map(placed).buffered(at_once));
-    let (mut gathered, mut held, mut held_rows) = (Vec::new(), 0_usize, 0_usize);
+    let collected = collect(rows.map(placed).buffered(at_once), &ranges, total_rows, bytes, most_buckets).await?;
+    stream_sorted(collected, bytes)
+}
+
+/// All rows, in memory or in temporary files.
+enum Collected {
+    InMemory(Vec<Piece>),
+    Spilled(Spilling),
+}
+
+/// Reads all rows. Once they take more than `bytes` bytes, they go to temporary files.
+async fn collect(
+    pieces: impl Stream<Item = Result<Piece>>,
+    ranges: &Ranges,
+    total_rows: u64,
+    bytes: usize,
+    most_buckets: usize,
+) -> Result<Collected> {
+    let mut pieces = std::pin::pin!(pieces);
+    let (mut in_memory, mut memory_bytes, mut memory_rows) = (Vec::new(), 0_usize, 0_usize);
     let mut spilling: Option<Spilling> = None;
     while let Some(piece) = pieces.try_next().await? {
-        held = held.saturating_add(memory(&piece.batch));
-        held_rows += piece.batch.num_rows();
-        gathered.push(piece);
-        if spilling.is_none() && held <= bytes {
+        memory_bytes = memory_bytes.saturating_add(memory(&piece.batch));
+        memory_rows += piece.batch.num_rows();
+        in_memory.push(piece);
+        if spilling.is_none() && memory_bytes <= bytes {
             continue;
         }
-        let more = std::mem::take(&mut gathered);
-        let mut to = match spilling.take() {
-            Some(spilling) => spilling,
-            None => {
-                Spilling::new(ranges.cuts(bucket_count(held, held_rows, total_rows, bytes).min(most_buckets)), bytes)
-            }
-        };
-        spilling = Some(
-            computed(move || {
-                more.iter().try_for_each(|piece| to.push(piece))?;
-                Ok(to)
-            })
-            .await?,
-        );
+        let mut to = spilling.take().unwrap_or_else(|| {
+            let buckets = bucket_count(memory_bytes, memory_rows, total_rows, bytes).min(most_buckets);
+            Spilling::new(ranges.cuts(buckets), bytes)
+        });
+        let pieces = std::mem::take(&mut in_memory);
+        let spilled = computed(move || {
+            pieces.iter().try_for_each(|piece| to.push(piece))?;
+            Ok(to)
+        });
+        spilling = Some(spilled.await?);
     }
+    Ok(spilling.map_or(Collected::InMemory(in_memory), Collected::Spilled))
+}
+
+/// Sorts the rows on a thread of its own and returns them in order.
+fn stream_sorted(rows: Collected, bytes: usize) -> Result<impl Stream<Item = Result<RecordBatch>> + Send> {
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let (ended, emitting) = oneshot::channel::<Result<()>>();
     let emit_all = move || {
-        let buckets = match spilling {
-            None => Ok(vec![Bucket::InMemory(gathered)]),
-            Some(spilling) => spilling.finish(),
+        let buckets = match rows {
+            Collected::InMemory(pieces) => vec![Bucket::InMemory(pieces)],
+            Collected::Spilled(spilling) => spilling.finish()?,
         };
         let mut emit = |batch| {
             sender
                 .blocking_send(batch)
                 .map_err(|_| Error::internal("the reader of the sorted rows stopped before their end"))
         };
-        buckets?.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
+        buckets.into_iter().try_for_each(|bucket| bucket.emit(bytes, &mut emit))
     };
     // Not a thread of the runtime: it waits for the writer, which needs those threads.
     let thread = thread::Builder::new().name("deltic-sort".to_owned());
