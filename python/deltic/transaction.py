@@ -181,7 +181,7 @@ class Transaction(AlterMethods[None]):
 
     @with_keyword_hints("Transaction.scan")
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
-        """Read rows, including this transaction's changes.
+        """Read rows with this transaction's changes, those of the columns included.
 
         The filter becomes part of the read set: a winner that adds rows which may match it, or removes files that were
         read, is a conflict. Without a filter the read set is the whole table.
@@ -224,7 +224,7 @@ class Transaction(AlterMethods[None]):
         1
         """
         core = self._core()
-        rows = stream(data, lambda: self.snapshot.schema)
+        rows = stream(data, self._schema)
         is_read, count = core.replayed() is None, None
         if is_read:
             # Columns that do not fit are refused before any row is read.
@@ -287,7 +287,7 @@ class Transaction(AlterMethods[None]):
             return Preview.parse(self._core().merge_preview(*step))
 
         steps = (execute, preview)
-        return Merge(source, on, (source_alias, target_alias), lambda: self.snapshot.schema, steps, memory_limit)
+        return Merge(source, on, (source_alias, target_alias), self._schema, steps, memory_limit)
 
     def remove(self, what: str | Sequence[str]) -> int:
         """Remove whole files and return how many.
@@ -320,7 +320,7 @@ class Transaction(AlterMethods[None]):
         properties: Mapping[str, str] | None = None,
         unset: Sequence[str] = (),
     ) -> None:
-        """Change several parts of the table's metadata at once: after reads, before rows are deleted or appended.
+        """Change several parts of the table's metadata at once, before the first step that appends or changes rows.
 
         Methods such as `add_columns` and `set_properties` change one part each.
 
@@ -453,6 +453,10 @@ class Transaction(AlterMethods[None]):
 
     def _merge(self, step: MergeStep) -> dict[str, int]:
         return metrics_of(self._table._row_changes(self._core()).merge(*step))
+
+    def _schema(self) -> pa.Schema:
+        """The schema after the commit."""
+        return pa.schema(self._core().schema())
 
     def _core(self) -> _deltic.Transaction:
         if self._running is None:

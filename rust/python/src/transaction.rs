@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deltic_entry::entry;
 use deltic_protocol::error::{Error, Result as CoreResult};
+use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_store::{Storage, Syncing};
 use deltic_table::copies::ClonePlan;
 use deltic_table::scan::count::count_rows;
@@ -119,6 +120,12 @@ impl Transaction {
 
     fn snapshot(&self, py: Python<'_>) -> Result<Snapshot> {
         self.with(|builder| Ok(Snapshot(run(py, builder.snapshot())?)))
+    }
+
+    /// The schema of the table after the commit.
+    fn schema(&self, py: Python<'_>) -> Result<ArrowSchema> {
+        let snapshot = self.with(|builder| Ok(run(py, builder.snapshot_after())?))?;
+        Ok(ArrowSchema::new(to_arrow_schema(&snapshot.shape().schema)))
     }
 
     #[pyo3(signature = (columns = None, filter = None))]

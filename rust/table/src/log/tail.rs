@@ -36,7 +36,7 @@ const GROUPS_AT_ONCE: usize = 4;
 const MIN_FILES_FOR_THREAD: usize = 128;
 
 /// The commits after the checkpoint, replayed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Tail {
     /// The commits, newest first, without adds and removes, which are in the members below.
     pub commits: Vec<Arc<CommitActions>>,

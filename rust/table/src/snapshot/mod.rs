@@ -330,6 +330,30 @@ impl Snapshot {
         Ok(Self(Arc::new(inner)))
     }
 
+    /// This version as it would be with another protocol and other metadata, which are not in the log yet: the same files, read
+    /// as a table with these columns.
+    ///
+    /// # Errors
+    /// `Unsupported` if deltic could not read the table; those of reading the commits.
+    pub(crate) async fn with_metadata(&self, protocol: Protocol, metadata: Metadata) -> Result<Self> {
+        let base = &self.0;
+        let shape = readable_shape(&protocol, &metadata)?;
+        let inner = Inner {
+            storage: base.storage.clone(),
+            segment: base.segment.clone(),
+            protocol,
+            metadata,
+            shape,
+            checksum: Once::default(),
+            fetched: Mutex::default(),
+            tail: Once::from(self.tail().await?.clone()),
+            files: base.files.clone(),
+            not_found: base.not_found.clone(),
+            cache_bytes: AtomicUsize::new(base.cache_bytes.load(Ordering::Relaxed)),
+        };
+        Ok(Self(Arc::new(inner)))
+    }
+
     /// Whether a file of this version's log was missing when it was needed.
     pub(crate) fn is_gone(&self) -> bool {
         let files = self.0.files.get().and_then(Option::as_ref);

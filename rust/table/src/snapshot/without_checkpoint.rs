@@ -101,7 +101,8 @@ impl Snapshot {
         let opened = Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await?;
         // A new table may have been made at the same location.
         match opened.metadata().id == self.metadata().id {
-            true => Ok(opened),
+            // The metadata of this snapshot may not be in the log: see [`Snapshot::with_metadata`].
+            true => opened.with_metadata(self.protocol().clone(), self.metadata().clone()).await,
             false => Err(Error::corrupt(format!(
                 "there is a new table at this location, and the checkpoint of this one cannot be read: {reason}"
             ))),

@@ -17,13 +17,13 @@ use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
-use crate::commit::Committed;
 use crate::error::{Error, Kind, Result};
 use crate::post_commit::{HandleState, PostCommit};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
 use crate::snapshot::Snapshot;
 use crate::write::plan::DataFile;
+use deltic_protocol::commit::Committed;
 use deltic_store::{Storage, Syncing};
 
 mod added;
@@ -230,15 +230,37 @@ impl Transaction {
         Ok(snapshot)
     }
 
+    /// The version that is read, with the protocol and the metadata as this transaction has changed them: its files are read
+    /// with the columns that the table has after the commit.
+    ///
+    /// # Errors
+    /// As [`Transaction::snapshot`]; `Invalid` if the transaction replaces the table.
+    pub async fn snapshot_after(&mut self) -> Result<Snapshot> {
+        let snapshot = self.snapshot().await?;
+        if self.table.metadata.is_none() && self.table.protocol.is_none() {
+            return Ok(snapshot);
+        }
+        if self.write.overwrites != Overwrites::Nothing {
+            let message =
+                "this transaction replaces rows and has changed the metadata, so it can only add rows; commit first";
+            return Err(self.in_table(Error::invalid(message)));
+        }
+        if let Some(changed) = &self.derived.snapshot {
+            return Ok(changed.clone());
+        }
+        let (protocol, metadata) = self.protocol_and_metadata()?;
+        let changed = snapshot.with_metadata(protocol.clone(), metadata.clone()).await.map_err(|e| self.in_table(e))?;
+        Ok(self.derived.snapshot.insert(changed).clone())
+    }
+
     /// The files to read for the rows that make `filter` TRUE, with the changes of this transaction. The scan becomes
     /// part of the read set.
     ///
     /// # Errors
-    /// As [`ScanPlan::new`] and [`Transaction::snapshot`]; `Invalid` after a change of the metadata.
+    /// As [`ScanPlan::new`] and [`Transaction::snapshot`].
     pub async fn scan(&mut self, columns: Option<&[String]>, filter: Option<&str>) -> Result<TaskGroup> {
-        self.refuse_after_metadata("read rows")?;
         self.refuse_after_external_files("read rows")?;
-        let snapshot = self.snapshot().await?;
+        let snapshot = self.snapshot_after().await?;
         let plan = ScanPlan::new(&snapshot, columns, filter).await?;
         let tasks = plan.tasks().await?;
         let files: PathSet = tasks.iter().map(|task| task.path.as_str()).collect();

@@ -113,6 +113,8 @@ pub(super) struct History {
 pub(super) struct Derived {
     /// The schema and partitioning after the commit.
     pub(super) shape: Option<Arc<TableShape>>,
+    /// The version that is read, with the metadata after the commit.
+    pub(super) snapshot: Option<Snapshot>,
     /// The write plan of a schema.
     pub(super) write_plan: Option<Planned>,
 }

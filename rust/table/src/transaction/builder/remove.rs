@@ -120,11 +120,10 @@ impl Transaction {
         Ok(snapshot)
     }
 
-    /// The version that is searched for rows.
+    /// The version that is searched for rows, with the columns as this transaction has changed them.
     pub(crate) async fn searchable(&mut self) -> Result<Snapshot> {
-        self.refuse_after_metadata("remove files")?;
         self.refuse_after_external_files("remove files")?;
-        self.snapshot().await
+        self.snapshot_after().await
     }
 
     /// Refuses to remove files after change files were written: they may have rows of these files.

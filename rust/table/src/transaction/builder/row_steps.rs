@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use deltic_protocol::action::Cdc;
-use deltic_protocol::alter::MetadataChange;
+use deltic_protocol::alter::{Alteration, MetadataChange};
 use deltic_protocol::commit::{Actions, MarkedFile, ReadSet};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
@@ -62,15 +62,16 @@ impl Transaction {
         self.derived = Derived::default();
     }
 
-    /// Sets the schema that a step needs. Returns what was set before, for [`Transaction::restore_metadata`].
+    /// Sets the schema that a step needs: only with new nullable columns and wider types, so that files that were written
+    /// before remain valid. Returns what was set before, for [`Transaction::restore_metadata`].
     ///
     /// # Errors
     /// Those of [`Transaction::set_metadata`].
     pub(crate) fn set_step_schema(&mut self, schema: StructType, ids: &dyn Ids) -> Result<SavedMetadata> {
         let before = SavedMetadata(self.table.protocol.clone(), self.table.metadata.clone());
-        let change = MetadataChange { schema: Some(schema), ..MetadataChange::default() };
+        let change = Alteration::Set(MetadataChange { schema: Some(schema), ..MetadataChange::default() });
         let operations = self.history.operations.len();
-        let changed = self.set_metadata(change, ids);
+        let changed = self.altered(&change, ids).map_err(|e| self.in_table(e));
         // The history has the step, not its schema change.
         self.history.operations.truncate(operations);
         match changed {

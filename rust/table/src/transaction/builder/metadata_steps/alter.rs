@@ -1,7 +1,7 @@
 //! Steps that change the table's metadata and not its rows.
 //!
-//! Each step is computed on the result of the steps before it, so that several become one commit. They come after rows are
-//! read and files are removed, and before rows are added.
+//! Each step is computed on the result of the steps before it, so that several become one commit. They come before rows are
+//! added or changed; only the schema evolution of a merge may come later, since it leaves files valid that have been written.
 //!
 //! PROTOCOL.md: "Change Metadata", "Protocol Evolution".
 
@@ -32,7 +32,8 @@ impl Transaction {
         self.altered(alteration, ids).map_err(|e| self.in_table(e))
     }
 
-    fn altered(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
+    /// As [`Transaction::alter`], also if rows were written before: they must be valid under the new metadata, too.
+    pub(in crate::transaction::builder) fn altered(&mut self, alteration: &Alteration, ids: &dyn Ids) -> Result<()> {
         let before = self.before()?;
         let Before { protocol, metadata, .. } = before;
         let altered = alter(before, alteration, &mut || ids.unique())?;

@@ -139,18 +139,6 @@ impl Transaction {
         self.base.all_files_have_row_ids = true;
     }
 
-    /// Refuses a read after a change of the metadata, since columns are resolved by the metadata of the base.
-    pub(in crate::transaction::builder) fn refuse_after_metadata(&self, what: &str) -> Result<()> {
-        match &self.table.metadata {
-            None => Ok(()),
-            Some(_) => {
-                let message =
-                    format!("the metadata was changed in this transaction already; {what} before changing it");
-                Err(self.in_table(Error::invalid(message)))
-            }
-        }
-    }
-
     /// Adds a feature to the table's protocol.
     ///
     /// # Errors
