@@ -5,7 +5,7 @@
 //!
 //! PROTOCOL.md: "Append-only Tables", "Add File and Remove File".
 
-use super::file_changes::choose;
+use super::file_changes::{StepTimes, choose};
 use super::find::{DELETE, RowAction, find};
 use crate::error::Result;
 use crate::transaction::builder::Transaction;
@@ -49,7 +49,7 @@ impl Transaction {
         let storage = self.storage().clone();
         let replaced = Box::pin(chosen.replace((&storage, specs.as_ref()), (None, clock), &progress)).await?;
         let deleted = chosen.deleted_rows();
-        chosen.end_step(self, (found, replaced), (begun_ms, found_ms, clock))?;
+        chosen.end_step(self, (found, replaced), StepTimes { begun_ms, found_ms, clock })?;
         self.count_deleted(deleted);
         Ok(deleted)
     }

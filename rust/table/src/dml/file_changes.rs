@@ -117,6 +117,24 @@ fn unknown() -> Error {
     Error::internal("a file that was planned is not in the log")
 }
 
+/// When a step began, and when it had found its rows, in milliseconds since the epoch; the clock says when it ends.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct StepTimes {
+    pub(super) begun_ms: i64,
+    pub(super) found_ms: i64,
+    pub(super) clock: Clock,
+}
+
+/// The files that an executor has written, which are durable.
+pub(super) struct DurableFiles {
+    /// Files with rows of the base.
+    pub(super) rewritten: Vec<DataFile>,
+    /// Change files.
+    pub(super) changes: Vec<DataFile>,
+    /// Deletes the files when dropped, unless they are claimed.
+    pub(super) unclaimed: Unclaimed,
+}
+
 /// The files that were written in place of others.
 pub(super) struct WrittenFiles {
     rewritten: Written,
@@ -288,8 +306,7 @@ impl ChangedFiles {
         Ok(())
     }
 
-    /// Ends a step, given the times of its start, of the end of the search and of its end: adds the reads and the new files
-    /// to the transaction, and its metrics.
+    /// Ends a step: adds its read set, its new files and its metrics to the transaction.
     ///
     /// # Errors
     /// `Internal` if an action cannot be serialised (cannot happen).
@@ -297,12 +314,13 @@ impl ChangedFiles {
         self,
         tx: &mut Transaction,
         (found, written): (FindResult, WrittenFiles),
-        (begun_ms, found_ms, clock): (i64, i64, Clock),
+        times: StepTimes,
     ) -> Result<()> {
         let (copied_rows, removed) = (self.copied_rows(), self.removed_totals());
         tx.has_read(found.into_read_set()?);
-        self.apply(tx, written, begun_ms)?;
-        let step = StepCounts { times_ms: [begun_ms, found_ms, clock()], copied_rows, removed };
+        self.apply(tx, written, times.begun_ms)?;
+        let times_ms = [times.begun_ms, times.found_ms, (times.clock)()];
+        let step = StepCounts { times_ms, copied_rows, removed };
         tx.count_rows(|counts| counts.add(step));
         Ok(())
     }
@@ -371,20 +389,19 @@ impl WrittenFiles {
         Ok(written)
     }
 
-    /// Waits until the files are durable, and returns them for a commit in another process: those with rows of the base,
-    /// and change files.
+    /// Waits until the files are durable, and returns them for a commit in another process.
     ///
     /// # Errors
     /// `Storage` if they may not be durable; no file is left then.
-    pub(super) async fn durable(self) -> Result<(Vec<DataFile>, Vec<DataFile>, Unclaimed)> {
-        let Self { rewritten: (rewritten, syncing), changes, unclaimed, .. } = self;
+    pub(super) async fn durable(self) -> Result<DurableFiles> {
+        let Self { rewritten: (rewritten, syncing), changes: written, unclaimed, .. } = self;
         syncing.wait().await?;
-        let mut recorded = Vec::new();
-        for (files, syncing) in changes {
+        let mut changes = Vec::new();
+        for (files, syncing) in written {
             syncing.wait().await?;
-            recorded.extend(files);
+            changes.extend(files);
         }
-        Ok((rewritten, recorded, unclaimed))
+        Ok(DurableFiles { rewritten, changes, unclaimed })
     }
 
     /// Deletes the files.

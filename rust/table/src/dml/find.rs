@@ -340,105 +340,115 @@ pub(super) async fn read_candidates(
     let workers = worker_count();
     let concurrent_files = (workers / candidates.len().min(workers)).max(1);
     let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
-    let (storage, spec, opened) = (storage.clone(), Arc::new(spec), reader.clone());
     let progress = Progress::begin(request.operation, Unit::Files, Some(candidates.len() as u64));
-    let read = move |candidate| {
-        let (access, request) = ((storage.clone(), spec.clone(), reader.clone()), request.clone());
-        let (options, progress) = (options.clone(), progress.clone());
+    let opened = reader.clone();
+    let files = CandidateReader { storage: storage.clone(), spec: Arc::new(spec), reader, options, request };
+    let find = move |candidate| {
+        let (files, progress) = (files.clone(), progress.clone());
         spawn_async(async move {
-            let touched = read_candidate(access, (candidate, options), request).await;
+            let touched = files.find(candidate).await;
             progress.advance(1);
             touched
         })
     };
-    let touched = join_ordered(candidates.into_iter().map(read), workers).await?;
+    let touched = join_ordered(candidates.into_iter().map(find), workers).await?;
     Ok((touched.into_iter().flatten().collect(), opened.row_groups()))
 }
 
-/// Reads a file; none if no row of it matches.
-async fn read_candidate(
-    (storage, spec, reader): (Storage, Arc<ReadSpec>, Reader),
-    (candidate, options): (Candidate, ReadOptions),
-    request: FindRequest,
-) -> Result<Option<TouchedFile>> {
-    let rows_if_all_match = candidate.rows_if_all_match();
-    let Candidate { mut task, physical_rows, .. } = candidate;
-    let place = |e: Error, task: &FileTask| e.in_file(&task.path);
-    let rows_deleted_before_commit = match &task.deletion_vector {
-        Some(descriptor) => read_vector(&storage, descriptor).await.map_err(|e| place(e, &task))?,
-        None => DeletionVector::default(),
-    };
-    // As inline bytes, so that the scan need not fetch it again.
-    task.deletion_vector =
-        if rows_deleted_before_commit.is_empty() { None } else { Some(rows_deleted_before_commit.to_inline()?) };
-    if let Some(physical_rows) = rows_if_all_match.filter(|rows| *rows <= MOST_UNREAD_ROWS) {
-        let matching = DeletionVector::first(physical_rows).minus(&rows_deleted_before_commit);
-        let updated = if request.action == RowAction::Update { matching.clone() } else { DeletionVector::default() };
-        return Ok((!matching.is_empty()).then_some(TouchedFile {
-            task,
-            add: None,
-            matching,
-            updated,
-            rows_deleted_before_commit,
-            physical_rows,
-        }));
-    }
-    let MatchedRows { deleted, updated } = find_in_file(&task, reader, options, &request).await?;
-    let matching = deleted.union(&updated);
-    let Some(last) = matching.last() else { return Ok(None) };
-    let physical_rows = match physical_rows {
-        Some(logged) if matching.cardinality() < logged.saturating_sub(rows_deleted_before_commit.cardinality()) => logged,
-        // All rows are only taken to match if the file's footer confirms their number.
-        logged => count_physical_rows(&storage, &spec, &task).await.and_then(|in_file| match logged {
-            Some(logged) if logged != in_file => {
-                let message = format!(
-                    "the statistics in the log say that the file has {logged} rows, but it has {in_file}; rewrite the file, or \
-                     restore it"
-                );
-                Err(place(Error::corrupt(message), &task))
-            }
-            _ => Ok(in_file),
-        })?,
-    };
-    if last >= physical_rows {
-        let message = format!(
-            "the statistics in the log say that the file has {physical_rows} rows, but it has more; rewrite the file, or \
-             restore it"
-        );
-        return Err(place(Error::corrupt(message), &task));
-    }
-    Ok(Some(TouchedFile { task, add: None, matching, updated, rows_deleted_before_commit, physical_rows }))
-}
-
-/// Reads a file and finds its matching rows.
-async fn find_in_file(
-    task: &FileTask,
+/// Finds the matching rows of one file at a time.
+#[derive(Clone)]
+struct CandidateReader {
+    storage: Storage,
+    spec: Arc<ReadSpec>,
     reader: Reader,
     options: ReadOptions,
-    request: &FindRequest,
-) -> Result<MatchedRows> {
-    let mut rows = MatchedRows::default();
-    let mut batches = std::pin::pin!(reader.read(vec![task.clone()], options));
-    while let Some(batch) = batches.try_next().await? {
-        let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?.values();
-        let all = || positions.iter().map(|position| position.cast_unsigned());
-        match (&request.matcher, request.action) {
-            (Some(matcher), _) => {
-                let matched = matcher(task, &batch, positions).map_err(|e| e.in_file(&task.path))?;
-                rows.deleted.extend(matched.deleted.iter());
-                rows.updated.extend(matched.updated.iter());
-            }
-            (None, RowAction::Update) => rows.updated.extend(all()),
-            (None, RowAction::Delete | RowAction::Merge) => rows.deleted.extend(all()),
-        }
-    }
-    Ok(rows)
+    request: FindRequest,
 }
 
-/// The number of rows in a Parquet file, by its footer.
-async fn count_physical_rows(storage: &Storage, spec: &ReadSpec, task: &FileTask) -> Result<u64> {
-    let spec = ReadSpec { filter: None, ..spec.clone() };
-    let task = FileTask { deletion_vector: None, ..task.clone() };
-    count_rows(storage, &spec, vec![task], ReadOptions::default()).await
+impl CandidateReader {
+    /// Finds the matching rows of a file; none if no row of it matches.
+    async fn find(self, candidate: Candidate) -> Result<Option<TouchedFile>> {
+        let rows_if_all_match = candidate.rows_if_all_match().filter(|rows| *rows <= MOST_UNREAD_ROWS);
+        let Candidate { mut task, physical_rows: logged_rows, .. } = candidate;
+        let rows_deleted_before_commit = match &task.deletion_vector {
+            Some(descriptor) => read_vector(&self.storage, descriptor).await.map_err(|e| e.in_file(&task.path))?,
+            None => DeletionVector::default(),
+        };
+        // As inline bytes, so that the scan need not fetch it again.
+        task.deletion_vector =
+            if rows_deleted_before_commit.is_empty() { None } else { Some(rows_deleted_before_commit.to_inline()?) };
+        if let Some(physical_rows) = rows_if_all_match {
+            let matching = DeletionVector::first(physical_rows).minus(&rows_deleted_before_commit);
+            let is_update = self.request.action == RowAction::Update;
+            let updated = if is_update { matching.clone() } else { DeletionVector::default() };
+            let touched = TouchedFile { task, add: None, matching, updated, rows_deleted_before_commit, physical_rows };
+            return Ok((!touched.matching.is_empty()).then_some(touched));
+        }
+        let MatchedRows { deleted, updated } = self.read(&task).await?;
+        let matching = deleted.union(&updated);
+        if matching.is_empty() {
+            return Ok(None);
+        }
+        let live_rows = |logged: u64| logged.saturating_sub(rows_deleted_before_commit.cardinality());
+        let all_match = logged_rows.is_none_or(|logged| matching.cardinality() >= live_rows(logged));
+        let counted = self.physical_rows(&task, (logged_rows, all_match), &matching).await;
+        let physical_rows = counted.map_err(|e| e.in_file(&task.path))?;
+        Ok(Some(TouchedFile { task, add: None, matching, updated, rows_deleted_before_commit, physical_rows }))
+    }
+
+    /// Reads a file, and finds its matching rows.
+    async fn read(&self, task: &FileTask) -> Result<MatchedRows> {
+        let mut rows = MatchedRows::default();
+        let mut batches = std::pin::pin!(self.reader.clone().read(vec![task.clone()], self.options.clone()));
+        while let Some(batch) = batches.try_next().await? {
+            let positions = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
+            let positions = positions.ok_or_else(|| Error::internal("the positions of rows were not read"))?.values();
+            let all = || positions.iter().map(|position| position.cast_unsigned());
+            match (&self.request.matcher, self.request.action) {
+                (Some(matcher), _) => {
+                    let matched = matcher(task, &batch, positions).map_err(|e| e.in_file(&task.path))?;
+                    rows.deleted.extend(matched.deleted.iter());
+                    rows.updated.extend(matched.updated.iter());
+                }
+                (None, RowAction::Update) => rows.updated.extend(all()),
+                (None, RowAction::Delete | RowAction::Merge) => rows.deleted.extend(all()),
+            }
+        }
+        Ok(rows)
+    }
+
+    /// The number of rows in a file: that of the log, or that of the file's footer if all rows seem to match, since the file is
+    /// removed then.
+    ///
+    /// # Errors
+    /// `Corrupt` if the log has a wrong number.
+    async fn physical_rows(
+        &self,
+        task: &FileTask,
+        (logged, all_match): (Option<u64>, bool),
+        matching: &DeletionVector,
+    ) -> Result<u64> {
+        let wrong = |logged: u64, in_file: &str| {
+            Error::corrupt(format!(
+                "the statistics in the log say that the file has {logged} rows, but it has {in_file}; rewrite the file, or \
+                 restore it"
+            ))
+        };
+        let rows = match logged {
+            Some(logged) if !all_match => logged,
+            _ => self.count_in_footer(task).await?,
+        };
+        match (logged, matching.last()) {
+            (Some(logged), _) if logged != rows => Err(wrong(logged, &rows.to_string())),
+            (_, Some(last)) if last >= rows => Err(wrong(rows, "more")),
+            _ => Ok(rows),
+        }
+    }
+
+    /// The number of rows in a file, by its footer.
+    async fn count_in_footer(&self, task: &FileTask) -> Result<u64> {
+        let spec = ReadSpec { filter: None, ..ReadSpec::clone(&self.spec) };
+        let task = FileTask { deletion_vector: None, ..task.clone() };
+        count_rows(&self.storage, &spec, vec![task], ReadOptions::default()).await
+    }
 }

@@ -19,7 +19,7 @@ use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
 use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::{DataType, StructField, StructType};
 
-use super::file_changes::choose;
+use super::file_changes::{StepTimes, choose};
 use super::find::{RowAction, UPDATE, find};
 use super::preview::Preview;
 use super::update_writer::{NarrowUpdate, UpdateWriter};
@@ -58,7 +58,7 @@ impl Transaction {
         let storage = self.storage().clone();
         let replaced = Box::pin(chosen.replace((&storage, specs.as_ref()), (Some(&writer), clock), &progress)).await?;
         let updated = chosen.matching_rows;
-        chosen.end_step(self, (found, replaced), (begun_ms, found_ms, clock))?;
+        chosen.end_step(self, (found, replaced), StepTimes { begun_ms, found_ms, clock })?;
         self.count_updated(updated);
         Ok(updated)
     }

@@ -10,7 +10,7 @@ use deltic_protocol::schema::TableSchema;
 use serde::{Deserialize, Serialize};
 
 use super::result::{InlineDeletionVector, from_vector, to_vector};
-use crate::dml::merge::{Inserter, MergeRequest, of_source_row};
+use crate::dml::merge::{Inserter, MergeRequest, MergedTable, of_source_row};
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::write::rules::WriteRules;
@@ -68,7 +68,8 @@ impl MergeInserter {
     /// `Invalid` if the bytes are something else, of another release of deltic, or of another merge.
     pub fn new(spec: &[u8], source: SchemaRef, request: MergeRequest, group: usize) -> Result<Self> {
         let InsertSpec { before, after, partition_columns, rules, matched } = unpack(INSERTS, spec)?;
-        let inserter = Inserter::new((&before, &after, &partition_columns), &rules, source, request, group)?;
+        let table = MergedTable { before: &before, after: &after, partition_columns: &partition_columns };
+        let inserter = Inserter::new(table, &rules, source, request, group)?;
         Ok(Self { inserter, matched: from_vector(matched.as_ref())? })
     }
 

@@ -19,24 +19,23 @@ mod task;
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use deltic_protocol::deletion_vector::DeletionVector;
-use deltic_protocol::row_merge::Sides;
 use serde::Serialize;
 
 use self::inserts::InsertSpec;
 pub use self::inserts::MergeInserter;
 use self::result::{TaskChanges, TaskResult};
 pub use self::task::{FAILED_HASH, RowChange, RowChangeTask};
-use super::file_changes::{ChangedFiles, WrittenFiles, choose};
+use super::file_changes::{ChangedFiles, StepTimes, WrittenFiles, choose};
 use super::find::{Candidate, FindResult, MERGE, RowAction, candidates};
-use super::merge::{self, EvolvedTransaction, Join, MergeRequest, Outcome, SourceRows};
+use super::merge::{self, EvolvedTransaction, Join, MergeRequest, MergeSource, Outcome};
 use super::specs::WriteSpecs;
 use super::update::update_writer;
 use crate::error::{Error, Result};
 use crate::parallel::join_ordered;
 use crate::progress::{Progress, Unit};
+use crate::rewrite::Written;
 use crate::scan::plan::balanced::balanced;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, SavedMetadata, Transaction, delete_written};
@@ -48,7 +47,7 @@ use crate::write::writer::Clock;
 use deltic_store::{Storage, Syncing, decode_path};
 
 /// How many files the store is asked for at once.
-const LOOKING: usize = 32;
+const CONCURRENT_REQUESTS: usize = 32;
 
 /// Limits on the tasks into which files are divided.
 #[derive(Debug, Clone, Copy)]
@@ -100,6 +99,36 @@ struct Merging {
     metadata_before: Option<SavedMetadata>,
 }
 
+/// Rows of the source of a merge that match, and what happens to the rows of the target that they match.
+struct Matches {
+    outcome: Outcome,
+    /// How many rows of the source match.
+    source_rows: u64,
+}
+
+/// The end of a merge: the files with inserted rows, and what it did.
+#[derive(Default)]
+struct Merged {
+    files: Vec<Written>,
+    counts: MergeCounts,
+}
+
+/// Rows of the files that tasks wrote.
+struct WrittenRows {
+    /// Of data files.
+    rewritten: u64,
+    /// Of change files.
+    recorded: u64,
+}
+
+/// What planning needs besides the row change.
+struct Planning<'a> {
+    limits: TaskLimits,
+    ids: &'a dyn Ids,
+    clock: Clock,
+    begun_ms: i64,
+}
+
 impl Transaction {
     /// Plans a row change whose files other processes read and write. Without `filter` it concerns all rows; a merge has no
     /// filter. `None` if the application's transaction was committed before. Pass the results to
@@ -133,26 +162,28 @@ impl Transaction {
                            already; commit first";
             return Err(Error::invalid(message));
         }
-        let (begun_ms, action) = (clock(), row_change.action());
+        let (planning, action) = (Planning { limits, ids, clock, begun_ms: clock() }, row_change.action());
         match row_change {
             RowChange::Delete => {
                 let snapshot = self.removable().await?;
-                self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
+                self.plan_files(&snapshot, filter, action, None, &planning).await
             }
             RowChange::Update(set) => {
                 let snapshot = self.removable().await?;
-                update_writer(snapshot.shape(), set, &self.write_rules_at(begun_ms)?)?;
-                self.plan_files(&snapshot, filter, (action, limits), None, (ids, clock, begun_ms)).await
+                update_writer(snapshot.shape(), set, &self.write_rules_at(planning.begun_ms)?)?;
+                self.plan_files(&snapshot, filter, action, None, &planning).await
             }
             RowChange::Merge { source, source_rows, request } => {
                 let request = *request;
                 let snapshot = self.mergeable(&request).await?;
-                let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
-                let (join, filter) = evolved.join((source, &source_rows, sides), request, begun_ms)?;
+                let (schema, batches) = source;
+                let (sides, mut evolved) = self.evolve_columns(&snapshot, &schema, &request, ids)?;
+                let source = MergeSource { schema, batches, source_rows: &source_rows, sides };
+                let (join, filter) = evolved.join(source, request, planning.begun_ms)?;
                 let rows_elsewhere = source_rows.elsewhere()?;
-                let (how, merging) = ((action, limits), Merging { join, rows_elsewhere, metadata_before: None });
-                let with = (ids, clock, begun_ms);
-                let mut planned = evolved.plan_files(&snapshot, filter.as_deref(), how, Some(merging), with).await?;
+                let merging = Some(Merging { join, rows_elsewhere, metadata_before: None });
+                let planned = evolved.plan_files(&snapshot, filter.as_deref(), action, merging, &planning);
+                let mut planned = planned.await?;
                 let metadata_before = evolved.keep();
                 if let Some(merging) = &mut planned.merging {
                     merging.metadata_before = metadata_before;
@@ -164,7 +195,7 @@ impl Transaction {
 
     fn join(
         &mut self,
-        source: ((SchemaRef, Vec<RecordBatch>), &SourceRows, Sides),
+        source: MergeSource<'_>,
         request: MergeRequest,
         now_ms: i64,
     ) -> Result<(Arc<Join>, Option<String>)> {
@@ -176,10 +207,11 @@ impl Transaction {
         &mut self,
         snapshot: &Snapshot,
         filter: Option<&str>,
-        (action, limits): (RowAction, TaskLimits),
+        action: RowAction,
         merging: Option<Merging>,
-        (ids, clock, begun_ms): (&dyn Ids, Clock, i64),
+        planning: &Planning<'_>,
     ) -> Result<DistributedRowChange> {
+        let Planning { limits, ids, clock, begun_ms } = *planning;
         let (found, files) = candidates(self, snapshot, filter, (action, begun_ms)).await?;
         let bytes = files.iter().fold(0_u64, |bytes, file| bytes.saturating_add(file.task.size));
         let worth = usize::try_from(bytes.div_ceil(limits.bytes.max(1))).unwrap_or(usize::MAX);
@@ -302,7 +334,7 @@ impl DistributedRowChange {
         let (storage, id_prefix) = (self.storage.clone(), self.id_prefix);
         let metadata_before = self.merging.as_mut().and_then(|merging| merging.metadata_before.take());
         let mut evolved = EvolvedTransaction::resume(tx, metadata_before);
-        let applied = Box::pin(self.take_in(&mut evolved, (results, inserted), clock)).await;
+        let applied = Box::pin(self.apply_results(&mut evolved, (results, inserted), clock)).await;
         // If no row was changed, the new columns are not needed.
         if applied.as_ref().is_ok_and(|done| !merge::is_nothing(&done.merged)) {
             evolved.keep();
@@ -332,82 +364,85 @@ impl DistributedRowChange {
         self.groups.len()
     }
 
-    async fn take_in(
-        self,
+    /// Adds the results to the transaction, as the last part of a step does that one process carries out.
+    async fn apply_results(
+        mut self,
         tx: &mut Transaction,
         (results, inserted): (&[impl AsRef<[u8]> + Sync], Vec<DataFile>),
         clock: Clock,
     ) -> Result<RowChangeCounts> {
-        let mut done = TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())?;
-        let mut first = self.check_files(&done)?;
-        check_paths(inserted.iter(), tx.id_prefix())?;
-        first.extend(inserted.first().cloned());
-        let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
-        for changed in &mut done {
-            rewritten.append(&mut changed.rewritten);
-            changes.append(&mut changed.changes);
-        }
-        let rows = [&rewritten, &changes].map(|files| files.iter().map(|file| file.rows).fold(0, u64::saturating_add));
-        // These files are deleted again when dropped, unless the transaction takes them over.
-        let written = WrittenFiles::of_others(&self.storage, rewritten, changes)?;
-        join_ordered(first.into_iter().map(|file| look_for(self.storage.clone(), file)), LOOKING).await?;
-        let Self { mut found, groups, action, merging, begun_ms, planned_ms, .. } = self;
-        let scan_ms = done.iter().map(|changed| changed.scan_ms).max().unwrap_or_default().max(0);
-        let found_ms = planned_ms.saturating_add(scan_ms).min(clock());
+        let mut results = TaskResult::of_row_change(results, &self.row_change_id, self.groups.len())?;
+        let (written, written_rows) = self.take_files(&mut results, &inserted, tx.id_prefix()).await?;
+        let times = StepTimes { begun_ms: self.begun_ms, found_ms: self.found_ms(&results, clock), clock };
         let mut touched = Vec::new();
-        for (changed, files) in done.iter_mut().zip(&groups) {
-            touched.extend(changed.take_touched(files)?);
+        for (of_task, files) in results.iter_mut().zip(&self.groups) {
+            touched.extend(of_task.take_touched(files)?);
         }
-        found.add(tx, touched).await?;
-        let merged = match &merging {
-            Some(merging) => Some((merging, outcome_of(merging, &mut done, &groups)?)),
-            None => None,
-        };
-        let chosen = choose(tx, &mut found, begun_ms)?;
-        check_rows(&chosen, rows, tx.has_change_data_feed()?)?;
-        let mut ended = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
-        let mut new = Vec::new();
-        if let Some((Merging { join, rows_elsewhere, .. }, (outcome, matched))) = merged {
-            check_counts(&chosen, &outcome.counts)?;
-            if let Some(source) = *rows_elsewhere {
-                merge::read_unchanged(join, &outcome, &mut found);
-                let rows = inserted.iter().map(|file| file.rows).fold(0, u64::saturating_add);
-                if rows > source.saturating_sub(matched) {
-                    return Err(Error::invalid(
-                        "the files of inserted rows have more rows than the source has without a match",
-                    ));
-                }
-                ended.merged = MergeCounts { source, inserted: rows, ..outcome.counts };
-                new = vec![(inserted, Syncing::default())];
-            } else {
-                let inserts = merge::inserts(join, &outcome, &mut found)?;
-                ended.merged = merge::counts(join, &outcome, &inserts);
-                let progress = match inserts.is_empty() {
-                    true => Progress::default(),
-                    false => Progress::begin(MERGE, Unit::Rows, Some(ended.merged.inserted)),
-                };
-                new = Box::pin(tx.write_inserted(join, inserts, clock, &progress)).await?;
+        self.found.add(tx, touched).await?;
+        let merging = self.merging.take();
+        let matches = merging.as_ref().map(|merging| merging.matches(&mut results, &self.groups)).transpose()?;
+        let chosen = choose(tx, &mut self.found, self.begun_ms)?;
+        check_rows(&chosen, &written_rows, tx.has_change_data_feed()?)?;
+        let merged = match (&merging, matches) {
+            (Some(merging), Some(matches)) => {
+                check_counts(&chosen, &matches.outcome.counts)?;
+                Some(merging.insert(tx, (matches, inserted), &mut self.found, clock).await?)
             }
-        }
+            _ => None,
+        };
+        let mut counts = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
         let (deleted, matching) = (chosen.deleted_rows(), chosen.matching_rows);
-        chosen.end_step(tx, (found, written), (begun_ms, found_ms, clock))?;
-        match action {
+        chosen.end_step(tx, (self.found, written), times)?;
+        match self.action {
             RowAction::Delete => {
-                ended.deleted = deleted;
+                counts.deleted = deleted;
                 tx.count_deleted(deleted);
             }
             RowAction::Update => {
-                ended.updated = matching;
+                counts.updated = matching;
                 tx.count_updated(matching);
             }
-            RowAction::Merge => tx.end_merge(new, ended.merged),
+            RowAction::Merge => {
+                let Merged { files, counts: of_merge } = merged.unwrap_or_default();
+                counts.merged = of_merge;
+                tx.end_merge(files, of_merge);
+            }
         }
-        Ok(ended)
+        Ok(counts)
+    }
+
+    /// Takes the files that the tasks wrote, and checks that they are in the table's store. They are deleted when dropped,
+    /// unless a transaction takes them over. `inserted`: the files with inserted rows, whose names begin with `inserted_prefix`.
+    async fn take_files(
+        &self,
+        results: &mut [TaskChanges],
+        inserted: &[DataFile],
+        inserted_prefix: Option<u64>,
+    ) -> Result<(WrittenFiles, WrittenRows)> {
+        let mut first_files = self.check_files(results)?;
+        check_paths(inserted.iter(), inserted_prefix)?;
+        first_files.extend(inserted.first().cloned());
+        let (mut rewritten, mut changes) = (Vec::new(), Vec::new());
+        for of_task in results {
+            rewritten.append(&mut of_task.rewritten);
+            changes.append(&mut of_task.changes);
+        }
+        let rows = WrittenRows { rewritten: count_rows(&rewritten), recorded: count_rows(&changes) };
+        let written = WrittenFiles::of_others(&self.storage, rewritten, changes)?;
+        let found = first_files.into_iter().map(|file| check_is_in_store(self.storage.clone(), file));
+        join_ordered(found, CONCURRENT_REQUESTS).await?;
+        Ok((written, rows))
+    }
+
+    /// When the rows were found, in milliseconds since the epoch: after the longest search of a task.
+    fn found_ms(&self, results: &[TaskChanges], clock: Clock) -> i64 {
+        let scan_ms = results.iter().map(|of_task| of_task.scan_ms).max().unwrap_or_default().max(0);
+        self.planned_ms.saturating_add(scan_ms).min(clock())
     }
 
     /// Refuses a file that no task of this row change wrote, or that is returned twice. Returns the first file of each task.
-    fn check_files(&self, done: &[TaskChanges]) -> Result<Vec<DataFile>> {
-        let files = done.iter().map(|changed| changed.rewritten.iter().chain(&changed.changes));
+    fn check_files(&self, results: &[TaskChanges]) -> Result<Vec<DataFile>> {
+        let files = results.iter().map(|of_task| of_task.rewritten.iter().chain(&of_task.changes));
         check_paths(files.clone().flatten(), self.id_prefix)?;
         Ok(files.filter_map(|mut of_task| of_task.next().cloned()).collect())
     }
@@ -427,7 +462,7 @@ fn check_paths<'a>(files: impl Iterator<Item = &'a DataFile>, id_prefix: Option<
 
 /// Refuses a file that the table's store does not have: the settings of the process that wrote it point to another store, in
 /// which all of its files are.
-async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()> {
+async fn check_is_in_store(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()> {
     match storage.head(&decode_path(&add.path)?).await {
         Ok(found) if u64::try_from(add.size) == Ok(found.size) => Ok(()),
         Err(error) if !error.is_not_found() => Err(error),
@@ -439,33 +474,66 @@ async fn look_for(storage: Storage, DataFile { add, .. }: DataFile) -> Result<()
     }
 }
 
-/// The result of the join, from the results of all tasks, and how many rows of the source match.
-fn outcome_of(merging: &Merging, done: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<(Outcome, u64)> {
-    let source_rows = merging.join.source_rows() as u64;
-    let (mut outcome, mut rows) = (Outcome::default(), DeletionVector::default());
-    for (changed, files) in done.iter_mut().zip(groups) {
-        let matched = changed.merged.take();
-        let matched = matched.ok_or_else(|| Error::invalid("a task of a MERGE returned no matches of the source"))?;
-        outcome.counts = outcome.counts.and(matched.counts);
-        let source_rows = merging.rows_elsewhere.is_none().then_some(source_rows);
-        matched.add_to((&mut rows, &mut outcome.unchanged), source_rows, files)?;
-    }
-    if merging.rows_elsewhere.is_none() {
-        outcome.matched = vec![false; merging.join.source_rows()];
-        for row in rows.iter() {
-            if let Some(matched) = usize::try_from(row).ok().and_then(|row| outcome.matched.get_mut(row)) {
-                *matched = true;
+impl Merging {
+    /// The result of the join, from the results of all tasks.
+    fn matches(&self, results: &mut [TaskChanges], groups: &[Vec<Candidate>]) -> Result<Matches> {
+        // Of a source that other processes have it is not known here how many rows a task got.
+        let rows_of_task = self.rows_elsewhere.is_none().then_some(self.join.source_rows() as u64);
+        let (mut outcome, mut matched) = (Outcome::default(), DeletionVector::default());
+        for (of_task, files) in results.iter_mut().zip(groups) {
+            let merged = of_task.merged.take();
+            let merged = merged.ok_or_else(|| Error::invalid("a task of a MERGE returned no matches of the source"))?;
+            outcome.counts = outcome.counts.and(merged.counts);
+            merged.add_to((&mut matched, &mut outcome.unchanged), rows_of_task, files)?;
+        }
+        if self.rows_elsewhere.is_none() {
+            outcome.matched = vec![false; self.join.source_rows()];
+            for row in matched.iter() {
+                if let Some(matched) = usize::try_from(row).ok().and_then(|row| outcome.matched.get_mut(row)) {
+                    *matched = true;
+                }
             }
         }
+        Ok(Matches { outcome, source_rows: matched.cardinality() })
     }
-    Ok((outcome, rows.cardinality()))
+
+    /// Writes the rows that the merge inserts, or takes the files of the processes that have the source (`inserted`).
+    async fn insert(
+        &self,
+        tx: &mut Transaction,
+        (Matches { outcome, source_rows: matched }, inserted): (Matches, Vec<DataFile>),
+        found: &mut FindResult,
+        clock: Clock,
+    ) -> Result<Merged> {
+        let Some(source) = self.rows_elsewhere else {
+            let inserts = merge::inserts(&self.join, &outcome, found)?;
+            let counts = merge::counts(&self.join, &outcome, &inserts);
+            let progress = match inserts.is_empty() {
+                true => Progress::default(),
+                false => Progress::begin(MERGE, Unit::Rows, Some(counts.inserted)),
+            };
+            let files = Box::pin(tx.write_inserted(&self.join, inserts, clock, &progress)).await?;
+            return Ok(Merged { files, counts });
+        };
+        merge::read_unchanged(&self.join, &outcome, found);
+        let rows = count_rows(&inserted);
+        if rows > source.saturating_sub(matched) {
+            let message = "the files of inserted rows have more rows than the source has without a match";
+            return Err(Error::invalid(message));
+        }
+        let counts = MergeCounts { source, inserted: rows, ..outcome.counts };
+        Ok(Merged { files: vec![(inserted, Syncing::default())], counts })
+    }
 }
 
-/// Refuses files whose rows are not as many as the rows that were found require. `written`: rows of data files and
-/// of change files.
-fn check_rows(chosen: &ChangedFiles, written: [u64; 2], feeds: bool) -> Result<()> {
-    let recorded = if feeds { chosen.recorded_rows() } else { 0 };
-    for (expected, written) in [chosen.rewritten_rows(), recorded].into_iter().zip(written) {
+fn count_rows(files: &[DataFile]) -> u64 {
+    files.iter().map(|file| file.rows).fold(0, u64::saturating_add)
+}
+
+/// Refuses files whose rows are not as many as the rows that were found require.
+fn check_rows(chosen: &ChangedFiles, written: &WrittenRows, has_change_data_feed: bool) -> Result<()> {
+    let recorded = if has_change_data_feed { chosen.recorded_rows() } else { 0 };
+    for (expected, written) in [(chosen.rewritten_rows(), written.rewritten), (recorded, written.recorded)] {
         if expected != written {
             return Err(Error::invalid(format!(
                 "the files that the tasks returned have {written} rows instead of {expected}: a task failed, or the \

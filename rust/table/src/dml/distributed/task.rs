@@ -18,9 +18,9 @@ use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
 use super::result::{FileMatches, PermanentError, SourceMatches, TaskChanges, TaskEnd, TaskResult, to_vector};
-use crate::dml::file_changes::{ChangedFiles, TouchedFileAction};
+use crate::dml::file_changes::{ChangedFiles, DurableFiles, TouchedFileAction};
 use crate::dml::find::{Candidate, DELETE, FindRequest, RowAction, UPDATE, read_candidates};
-use crate::dml::merge::{self, Join, MergeKeys, MergeRequest, SourceRows};
+use crate::dml::merge::{self, Join, MergeKeys, MergeRequest, MergeSource, SourceRows};
 use crate::dml::specs::WriteSpecs;
 use crate::dml::update::update_writer;
 use crate::dml::update_writer::UpdateWriter;
@@ -190,8 +190,10 @@ impl RowChangeTask {
             }
             RowChange::Merge { source, source_rows, request } => {
                 let request = *request;
-                let sides = merge::sides_of(StructType::clone(&find.schema), &source.0, &request)?;
-                let (joined, _) = merge::join((source, &source_rows, sides), (&shape, &rules), request)?;
+                let (schema, batches) = source;
+                let sides = merge::sides_of(StructType::clone(&find.schema), &schema, &request)?;
+                let source = MergeSource { schema, batches, source_rows: &source_rows, sides };
+                let (joined, _) = merge::join(source, (&shape, &rules), request)?;
                 numbers = numbers_of(source_rows, &joined)?;
                 if numbers.is_some() && joined.source_rows() == 0 && !joined.changes_unmatched_rows() {
                     files.clear();
@@ -219,7 +221,7 @@ impl RowChangeTask {
         let touched = all.map(FileMatches::of).collect::<Result<_>>()?;
         let progress = Progress::default();
         let written = changed.replace((&storage, Some(&specs)), (update.as_ref(), clock), &progress).await?;
-        let (rewritten, changes, unclaimed) = written.durable().await?;
+        let DurableFiles { rewritten, changes, unclaimed } = written.durable().await?;
         Ok((TaskChanges { touched, rewritten, changes, merged, scan_ms }, unclaimed))
     }
 }

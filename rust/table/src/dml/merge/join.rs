@@ -73,10 +73,18 @@ struct JoinedBatch<'a> {
     positions: &'a [i64],
 }
 
+/// The condition for a row of the source to match a row of the target: equal keys, and other conditions that are TRUE.
+pub(super) struct PairCondition {
+    pub(super) keys: Vec<JoinKey>,
+    pub(super) rest: Vec<BoundExpression>,
+}
+
 impl Join {
+    /// `has_all_rows`: whether `source` has all rows of the source.
     pub(super) fn new(
-        (sides, source, has_all_rows): (Sides, Arc<Source>, bool),
-        (keys, rest): (Vec<JoinKey>, Vec<BoundExpression>),
+        sides: Sides,
+        (source, has_all_rows): (Arc<Source>, bool),
+        PairCondition { keys, rest }: PairCondition,
         clauses: Clauses,
         now: Option<i64>,
     ) -> Result<Self> {

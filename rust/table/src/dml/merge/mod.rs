@@ -41,17 +41,18 @@ pub use self::clauses::{Clause, ClauseAction, When};
 use self::divided::summed;
 pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
 pub(super) use self::evolution::EvolvedTransaction;
+use self::join::PairCondition;
 pub(super) use self::join::{Join, Outcome, of_source_row};
 pub use self::request::MergeRequest;
 use self::request::condition_of;
 pub(super) use self::request::sides_of;
-pub(super) use self::rows::Inserter;
 use self::rows::{ClauseInserts, MergeUpdater, inserted, schemas_of};
+pub(super) use self::rows::{Inserter, MergedTable};
 use self::source::Source;
 pub use self::source::SourceConformer;
-use self::target_filter::{TargetFilter, key_bounds};
+use self::target_filter::{SourceKeys, TargetFilter, key_bounds};
 use self::updates::Updates;
-use super::file_changes::choose;
+use super::file_changes::{StepTimes, choose};
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
 use super::preview::Preview;
 use super::update_writer::UpdateWriter;
@@ -65,6 +66,22 @@ use crate::write::rules::WriteRules;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, DataWriter};
 use deltic_store::decode_path;
+
+/// The rows of a source that this process has, and the two sides of the merge.
+pub(super) struct MergeSource<'a> {
+    pub(super) schema: SchemaRef,
+    pub(super) batches: Vec<RecordBatch>,
+    /// Which rows of the source these are.
+    pub(super) source_rows: &'a SourceRows,
+    pub(super) sides: Sides,
+}
+
+impl MergeSource<'static> {
+    /// All rows of the source.
+    fn whole((schema, batches): (SchemaRef, Vec<RecordBatch>), sides: Sides) -> Self {
+        Self { schema, batches, source_rows: &SourceRows::All, sides }
+    }
+}
 
 /// A merge after the join: the rows to change and to insert.
 struct MergePlan {
@@ -93,7 +110,8 @@ impl Transaction {
         let merged = async {
             let snapshot = self.mergeable(&request).await?;
             let (sides, mut evolved) = self.evolve_columns(&snapshot, &source.0, &request, ids)?;
-            let counts = Box::pin(evolved.merge_rows(&snapshot, (source, sides), request, clock)).await?;
+            let source = MergeSource::whole(source, sides);
+            let counts = Box::pin(evolved.merge_rows(&snapshot, source, request, clock)).await?;
             // If no row was changed, the new columns are not needed.
             if !is_nothing(&counts) {
                 evolved.keep();
@@ -121,7 +139,8 @@ impl Transaction {
             let on = condition_of(&request, &sides)?;
             let reads = TargetFilter::new(&request.clauses, &on, &sides)?;
             let condition = reads.and_then(|reads| reads.without_keys(&sides.target));
-            let planned = Box::pin(evolved.plan_merge(&snapshot, (source, sides), request, now_ms)).await;
+            let source = MergeSource::whole(source, sides);
+            let planned = Box::pin(evolved.plan_merge(&snapshot, source, request, now_ms)).await;
             drop(evolved);
             let MergePlan { found, inserts, .. } = planned?;
             let preview = self.preview_of(&snapshot, found, now_ms).await?;
@@ -147,8 +166,8 @@ impl Transaction {
             let snapshot = self.mergeable(request).await?;
             let (sides, mut evolved) = self.evolve_columns(&snapshot, source, request, ids)?;
             let (shape, rules) = (evolved.shape_after()?, evolved.write_rules_at(clock())?);
-            let none = (Arc::clone(source), Vec::new());
-            let (join, _) = join((none, &SourceRows::All, sides.clone()), (&shape, &rules), request.clone())?;
+            let no_rows = MergeSource::whole((Arc::clone(source), Vec::new()), sides.clone());
+            let (join, _) = join(no_rows, (&shape, &rules), request.clone())?;
             if join.keys().is_empty() {
                 return Ok(None);
             }
@@ -169,12 +188,12 @@ impl Transaction {
     async fn plan_merge(
         &mut self,
         snapshot: &Snapshot,
-        source: ((SchemaRef, Vec<RecordBatch>), Sides),
+        source: MergeSource<'_>,
         request: MergeRequest,
         now_ms: i64,
     ) -> Result<MergePlan> {
         let (shape, rules) = (self.shape_after()?, self.write_rules_at(now_ms)?);
-        let (join, filter) = join((source.0, &SourceRows::All, source.1), (&shape, &rules), request)?;
+        let (join, filter) = join(source, (&shape, &rules), request)?;
         let request = find_request(&join, now_ms);
         let mut found = Box::pin(find_with(self, snapshot, filter.as_deref(), request)).await?;
         let outcome = join.take_outcome();
@@ -185,7 +204,7 @@ impl Transaction {
     async fn merge_rows(
         &mut self,
         snapshot: &Snapshot,
-        source: ((SchemaRef, Vec<RecordBatch>), Sides),
+        source: MergeSource<'_>,
         request: MergeRequest,
         clock: Clock,
     ) -> Result<MergeCounts> {
@@ -207,7 +226,7 @@ impl Transaction {
                 return Err(error);
             }
         };
-        chosen.end_step(self, (found, replaced), (begun_ms, found_ms, clock))?;
+        chosen.end_step(self, (found, replaced), StepTimes { begun_ms, found_ms, clock })?;
         self.end_merge(new, counts);
         Ok(counts)
     }
@@ -270,7 +289,7 @@ impl Transaction {
 /// # Errors
 /// `Invalid` for conditions, clauses and values that do not fit; `Unsupported` for what deltic does not evaluate.
 pub(super) fn join(
-    ((schema, batches), source_rows, sides): ((SchemaRef, Vec<RecordBatch>), &SourceRows, Sides),
+    MergeSource { schema, batches, source_rows, sides }: MergeSource<'_>,
     (shape, rules): (&TableShape, &WriteRules),
     request: MergeRequest,
 ) -> Result<(Arc<Join>, Option<String>)> {
@@ -297,7 +316,8 @@ pub(super) fn join(
         rest.extend(on.target_only_bound);
     }
     let has_all_rows = matches!(source_rows, SourceRows::All);
-    let join = Arc::new(Join::new((after, source, has_all_rows), (on.keys, rest), clauses, rules.now)?);
+    let on = PairCondition { keys: on.keys, rest };
+    let join = Arc::new(Join::new(after, (source, has_all_rows), on, clauses, rules.now)?);
     let filter = match reads {
         None => None,
         Some(reads) => {
@@ -305,7 +325,7 @@ pub(super) fn join(
                 Some(known) => known,
                 None => (join.source.len() as u64, key_bounds(&join)?),
             };
-            reads.with_keys((join.keys(), rows, &bounds), &sides.target)
+            reads.with_keys(&SourceKeys { keys: join.keys(), bounds: &bounds, rows }, &sides.target)
         }
     };
     Ok((join, filter))

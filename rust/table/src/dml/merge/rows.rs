@@ -210,14 +210,22 @@ pub(crate) struct Inserter {
     now: Option<i64>,
 }
 
+/// The columns of the table that is merged into.
+pub(crate) struct MergedTable<'a> {
+    /// Before the merge.
+    pub(crate) before: &'a StructType,
+    /// After it.
+    pub(crate) after: &'a TableSchema,
+    pub(crate) partition_columns: &'a [String],
+}
+
 impl Inserter {
-    /// `table`: its columns before and after the merge, and its partition columns. `group`: which of the [`schemas_of`] the
-    /// clauses.
+    /// `group`: which of the [`schemas_of`] the clauses.
     ///
     /// # Errors
     /// As those of a merge for its clauses; `Invalid` if there is no such schema.
     pub(crate) fn new(
-        (before, after, partition_columns): (&StructType, &TableSchema, &[String]),
+        MergedTable { before, after, partition_columns }: MergedTable<'_>,
         rules: &WriteRules,
         source: SchemaRef,
         request: MergeRequest,

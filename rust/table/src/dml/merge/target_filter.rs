@@ -24,6 +24,15 @@ pub(super) struct TargetFilter {
     of_clauses: Vec<String>,
 }
 
+/// The keys of a merge, and their values in the source.
+pub(super) struct SourceKeys<'a> {
+    pub(super) keys: &'a [JoinKey],
+    /// The bounds of each key.
+    pub(super) bounds: &'a [Bounds],
+    /// How many rows the source has.
+    pub(super) rows: u64,
+}
+
 impl TargetFilter {
     /// None if a clause may apply to any row that no row of the source matches.
     pub(super) fn new(clauses: &[Clause], on: &JoinCondition, sides: &Sides) -> Result<Option<Self>> {
@@ -46,15 +55,11 @@ impl TargetFilter {
         }
     }
 
-    /// For the keys of so many rows of the source; none if all rows are read.
-    pub(super) fn with_keys(
-        &self,
-        (keys, source_rows, bounds): (&[JoinKey], u64, &[Bounds]),
-        target: &StructType,
-    ) -> Option<String> {
-        let of_keys = bounds.iter().zip(keys).filter_map(|(bounds, key)| bounds.filter(key, target));
+    /// For these keys of the source; none if all rows are read.
+    pub(super) fn with_keys(&self, source: &SourceKeys<'_>, target: &StructType) -> Option<String> {
+        let of_keys = source.bounds.iter().zip(source.keys).filter_map(|(bounds, key)| bounds.filter(key, target));
         let mut filters: Vec<String> = of_keys.filter(|text| text.len() <= LONGEST_FILTER).collect();
-        if source_rows == 0 {
+        if source.rows == 0 {
             filters.push("FALSE".to_owned());
         }
         let of_matches = all_of(&[self.of_matches.as_slice(), &filters].concat())?;
