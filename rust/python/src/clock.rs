@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use deltic_table::transaction::RetryPolicy;
+use deltic_table::commit::RetryPolicy;
 use deltic_table::transaction::builder::Ids;
 use uuid::Uuid;
 

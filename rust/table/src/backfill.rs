@@ -19,11 +19,11 @@ use futures::TryStreamExt;
 use serde_json::{Map, json};
 
 use crate::checkpoint::read::AddColumns;
+use crate::commit::{CommitSeries, RetryPolicy};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, add_again};
-use crate::transaction::{CommitSeries, RetryPolicy};
 use deltic_store::Storage;
 
 /// Files that one commit gives ids to.

@@ -11,10 +11,10 @@ use deltic_protocol::schema::path;
 use futures::TryStreamExt;
 
 use crate::checkpoint::read::AddColumns;
+use crate::commit::load_table_state;
 use crate::error::{Error, Result};
 use crate::scan::count::known_rows;
 use crate::snapshot::Snapshot;
-use crate::transaction::load_table_state;
 
 /// Counts and times of a version; the rest is in its metadata and protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -18,9 +18,9 @@ use deltic_protocol::deletion_vector::{
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::log::segment::LogFile;
 use deltic_store::Put;
+use deltic_table::commit::{DeletionVectorStore, RetryPolicy};
 use deltic_table::committers::Committer;
 use deltic_table::log::parse_file;
-use deltic_table::transaction::{DeletionVectorStore, RetryPolicy};
 use futures::future::BoxFuture;
 
 use crate::Fault;

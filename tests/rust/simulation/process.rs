@@ -1,15 +1,15 @@
 //! Writers and readers. A writer reads the table, prepares an operation on that version, and runs the real
-//! [`transaction::commit`].
+//! [`deltic_table::commit::commit`].
 
 use std::collections::BTreeSet;
 
 use deltic_protocol::action::CommitInfo;
-use deltic_protocol::commit::{Actions, Conflict, Pending, ReadSet, TableState};
+use deltic_protocol::commit::{Actions, Committed, Conflict, Failed, Pending, PreparedCommit, ReadSet, TableState};
 use deltic_protocol::error::{Error, Kind};
 use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::property::IsolationLevel;
 use deltic_protocol::replay::logical::LogicalFiles;
-use deltic_table::transaction::{self, Committed, Failed, PreparedCommit, RetryPolicy};
+use deltic_table::commit::{RetryPolicy, try_commit};
 use serde_json::Map;
 
 use crate::Fault;
@@ -160,7 +160,7 @@ pub(crate) async fn commit(
     };
     let first = prepared_commit.pending.version();
     let has_marks = !prepared_commit.pending.marked.is_empty();
-    let result = transaction::try_commit(prepared_commit, &*client, &*client, &*client).await;
+    let result = try_commit(prepared_commit, &*client, &*client, &*client).await;
     // No commit names the data files of a failed commit, nor the deletion vectors of any attempt but the last.
     let mut unnamed = client.world().new_vector_files.remove(&client.process).unwrap_or_default();
     match &result {

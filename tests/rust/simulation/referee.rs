@@ -7,12 +7,12 @@ use bytes::Bytes;
 use deltic_protocol::action::batch::Origin;
 use deltic_protocol::action::json::{Wanted, parse_commit};
 use deltic_protocol::action::{CommitInfo, DomainMetadata};
+use deltic_protocol::commit::Committed;
 use deltic_protocol::commit::num_records;
 use deltic_protocol::commit::{ROW_TRACKING_DOMAIN, watermark};
 use deltic_protocol::deletion_vector::DeletionVector;
 use deltic_protocol::feature;
 use deltic_protocol::property::IsolationLevel;
-use deltic_table::transaction::Committed;
 
 use crate::operation::Operation;
 use crate::store::{Stored, VacuumBasis};

@@ -11,7 +11,7 @@ use deltic_protocol::error::{Error, Result};
 use deltic_protocol::log::segment::LogFile;
 use deltic_protocol::replay::Replay;
 use deltic_protocol::replay::retention::{KeptFile, Retention, is_before_cutoff};
-use deltic_table::transaction::RetryPolicy;
+use deltic_table::commit::RetryPolicy;
 
 use crate::Fault;
 use crate::client::Client;

@@ -13,13 +13,13 @@ use deltic_protocol::action::lines::Lines;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::row_update::NewValue;
 use deltic_store::{Counts, Put};
+use deltic_table::commit::RetryPolicy;
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::dml::{Clause, ClauseAction, MergeRequest, When};
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::scan::task::TaskGroup;
-use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
     HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions, WriteOptions,
 };

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_table::backfill::{Enabled, enable_row_tracking};
+use deltic_table::commit::{CommitContext, RetryPolicy};
 use deltic_table::committers::LogCommitter;
 use deltic_table::convert::{ConvertOptions, convert};
 use deltic_table::copies::{CloneOptions, RestoreOptions, RestoreTo, clone, restore};
 use deltic_table::drop_feature::drop_feature;
 use deltic_table::maintenance::{Limits, OptimizeOptions, optimize};
 use deltic_table::purge::{PurgeOptions, purge};
-use deltic_table::transaction::{CommitContext, RetryPolicy};
 
 use super::dml::{Table, VECTORS, World, block_on, now};
 use super::sample::Sample;

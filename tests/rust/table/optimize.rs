@@ -11,13 +11,13 @@ use deltic_protocol::action::lines::Lines;
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_store::Put;
+use deltic_table::commit::{CommitContext, RetryPolicy};
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::maintenance::{
     DistributedOptimize, Limits, OptimizeOptions, Optimized, RewriteTask, optimize, plan_optimize,
 };
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::transaction::builder::Ids;
-use deltic_table::transaction::{CommitContext, RetryPolicy};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Value, json};

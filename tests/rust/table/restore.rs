@@ -7,10 +7,10 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_store::Put;
+use deltic_table::commit::{CommitContext, RetryPolicy};
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::copies::{CloneMode, CloneOptions, RestoreOptions, RestoreTo, Restored, clone, restore};
 use deltic_table::transaction::builder::{Ids, TransactionEnd};
-use deltic_table::transaction::{CommitContext, RetryPolicy};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
 

@@ -13,15 +13,14 @@ use deltic_protocol::action::json::{CommitActions, Wanted, parse_commit};
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::action::{Action, Add, Remove, Txn};
 use deltic_protocol::commit::{Actions, Pending, ReadSet, TableState};
+use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
 use deltic_store::{Put, Storage};
+use deltic_table::commit::{NoDeletionVectors, RetryPolicy, commit, try_commit};
 use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
 use deltic_table::log::{LogSource, log_file_path};
-use deltic_table::transaction::{
-    Committed, ENGINE_INFO, Failed, NoDeletionVectors, PreparedCommit, RetryPolicy, commit, try_commit,
-};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
 use serde_json::{Map, json};

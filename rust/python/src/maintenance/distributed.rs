@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use deltic_entry::entry;
+use deltic_table::commit::CommitContext;
 use deltic_table::convert::{DistributedConvert as CoreConvert, FootersTask};
 use deltic_table::maintenance::{
     DistributedOptimize as CoreOptimize, DistributedVacuum as CoreVacuum, OptimizeOptions, RewriteTask, SweepTask,
 };
 use deltic_table::table::Table as CoreTable;
-use deltic_table::transaction::CommitContext;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 

@@ -16,8 +16,6 @@ mod retry;
 mod table_state;
 mod vectors;
 
-pub use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};
-
 pub(crate) use commit_series::CommitSeries;
 pub use driver::{commit, try_commit};
 pub(crate) use driver::{log_committed, log_conflict};

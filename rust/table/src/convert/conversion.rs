@@ -17,6 +17,7 @@ use super::columns::check_same_types;
 use super::existing::{Existing, ExistingFiles, ForeignTable, of_folder, of_foreign};
 use super::footers::{Footer, Footers, Settings};
 use super::iceberg::check_unchanged;
+use crate::commit::{RetryPolicy, nothing_committed, unless_cancelled};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
@@ -24,7 +25,6 @@ use crate::snapshot::Snapshot;
 use crate::transaction::builder::{
     CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd,
 };
-use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 /// Footers that are read at the same time.

@@ -13,9 +13,9 @@ use serde::{Deserialize, Serialize};
 use super::conversion::{CONCURRENT_FOOTERS, Conversion, ConvertOptions, Converted};
 use super::existing::Existing;
 use super::footers::{Footer, Footers, Settings};
+use crate::commit::RetryPolicy;
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::Ids;
 use deltic_store::Storage;
 

@@ -20,11 +20,11 @@ use serde_json::{Map, Value, json};
 
 use super::files::{LiveFiles, describe_missing, missing, stored_files};
 use crate::checkpoint::read::AddColumns;
+use crate::commit::{CommitContext, nothing_committed, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::history;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
-use crate::transaction::{CommitContext, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 /// The version to restore.

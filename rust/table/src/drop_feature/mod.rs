@@ -11,11 +11,11 @@
 use deltic_protocol::alter::{Dropping, OldLog};
 
 use crate::checkpoint_writer::checkpoint;
+use crate::commit::{CommitContext, CommitSeries};
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{Footers, ReorgOptions, reorganize};
 use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
-use crate::transaction::{CommitContext, CommitSeries};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 

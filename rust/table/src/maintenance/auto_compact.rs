@@ -21,11 +21,11 @@ use super::optimize::{Plan, commit_options, rewriting};
 use super::options::{OptimizeOptions, Optimized};
 use super::pack::{self, Bin, CUBE_ID};
 use crate::checkpoint::read::AddColumns;
+use crate::commit::CommitContext;
 use crate::error::{Error, Result};
 use crate::post_commit::HandleState;
 use crate::scan::plan::files_in_partitions::files_in;
 use crate::snapshot::Snapshot;
-use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
 

@@ -18,10 +18,10 @@ use serde_json::json;
 use super::bins::Rewritten;
 use super::options::Optimized;
 use crate::checkpoint::read::AddColumns;
+use crate::commit::CommitContext;
 use crate::error::{Kind, Result};
 use crate::post_commit::HandleState;
 use crate::snapshot::Snapshot;
-use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::unclaimed::Unclaimed;
 

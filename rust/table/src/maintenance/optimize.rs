@@ -17,6 +17,7 @@ use super::layout::curve::Curve;
 use super::layout::{CurveLayout, Layout};
 use super::options::{OptimizeOptions, Optimized, PartitionToOptimize};
 use super::pack::{self, Bin};
+use crate::commit::{CommitContext, CommitSeries, nothing_committed, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::parallel::{join_ordered, spawn_async, worker_count};
 use crate::post_commit::HandleState;
@@ -25,7 +26,6 @@ use crate::rewrite::Copying;
 use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
-use crate::transaction::{CommitContext, CommitSeries, nothing_committed, unless_cancelled};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 

@@ -14,9 +14,9 @@ use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::log::segment::LogFile;
 
-use crate::commit::Committed;
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
+use deltic_protocol::commit::Committed;
 
 /// The maximum number of bytes of the cached commits.
 const MAX_BYTES: u64 = 4 * 1024 * 1024;

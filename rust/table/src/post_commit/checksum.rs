@@ -12,11 +12,12 @@ use futures::TryStreamExt;
 
 use super::handle_state::HandleState;
 use crate::checkpoint::read::AddColumns;
-use crate::commit::{Committed, load_table_state};
+use crate::commit::load_table_state;
 use crate::committers::put_hint_file;
 use crate::error::{Error, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
+use deltic_protocol::commit::Committed;
 use deltic_store::{Put, Storage};
 
 /// The transaction id of the commit.

@@ -4,9 +4,9 @@ use deltic_protocol::commit::{Conflict, committed_but_unreadable, unknown_outcom
 
 use super::checksum::txn_id;
 use super::handle_state::HandleState;
-use crate::commit::{Committed, Failed};
 use crate::committers::Committer;
 use crate::error::{Error, Kind};
+use deltic_protocol::commit::{Committed, Failed};
 
 /// Refuses to commit to a table that was deleted or created again since the commit's base was read, when
 /// the base's commit file is known. Without it, the log did not have that commit any more.

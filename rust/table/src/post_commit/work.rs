@@ -12,12 +12,12 @@ use super::checksum::{compute_and_write_checksum, write_incremental_checksum};
 use super::handle_state::HandleState;
 use crate::checkpoint_writer::{WrittenCheckpoint, is_due, of_snapshot};
 use crate::cleanup::clean_log;
-use crate::commit::Committed;
 use crate::committers::CommitFile;
 use crate::error::{Error, Result};
 use crate::log::log_file_path;
 use crate::manifests::write_manifests;
 use crate::snapshot::Snapshot;
+use deltic_protocol::commit::Committed;
 use deltic_store::Storage;
 
 /// Commits between checkpoints of a table whose property cannot be read.

@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::commit::{CommitContext, CommitSeries};
 use crate::error::{Error, Result};
 use crate::maintenance::{Footers, PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
-use crate::transaction::{CommitContext, CommitSeries};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 

@@ -11,11 +11,11 @@ use serde_json::json;
 
 use super::steps::{FILES, RepairStep, Repaired};
 use crate::check::{FindingKind, identity};
+use crate::commit::RetryPolicy;
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use crate::transaction::RetryPolicy;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::vector_file::VectorFile;
 use deltic_store::{Storage, decode_path};

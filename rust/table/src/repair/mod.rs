@@ -13,12 +13,12 @@ use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
 
 use crate::check::FindingKind;
+use crate::commit::{RetryPolicy, nothing_committed, unless_cancelled};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Ids;
-use crate::transaction::{RetryPolicy, nothing_committed, unless_cancelled};
 use deltic_store::Storage;
 
 mod log_repair;

@@ -20,6 +20,7 @@ use serde_json::Value;
 
 use super::due::Reservation;
 use super::{At, Table};
+use crate::commit::{CommitContext, RetryPolicy};
 use crate::committers::{Committer, for_table};
 use crate::error::{Error, Result};
 use crate::events::TARGET;
@@ -27,7 +28,6 @@ use crate::maintenance::{self, AutoCompacted, MIN_FILES};
 use crate::post_commit::PostCommitStep;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Ids, Outcome};
-use crate::transaction::{CommitContext, RetryPolicy};
 use crate::write::writer::Clock;
 
 impl Table {

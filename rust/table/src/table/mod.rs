@@ -19,6 +19,7 @@ use serde_json::{Map, Value};
 use crate::backfill::{self, Enabled};
 use crate::checkpoint_writer;
 use crate::cleanup;
+use crate::commit::{CommitContext, RetryPolicy};
 use crate::committers::{Committer, for_table, for_table_after};
 use crate::convert::{self, ConvertOptions, Converted};
 use crate::copies::{self, CloneOptions, ClonePlan, RestoreOptions, RestoreTo, Restored};
@@ -35,7 +36,6 @@ use crate::transaction::builder::{
     CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd, TransactionHeader,
     TransactionOptions, WriteOptions,
 };
-use crate::transaction::{CommitContext, RetryPolicy};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
 

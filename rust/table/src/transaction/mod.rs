@@ -2,9 +2,3 @@
 
 pub mod builder;
 pub mod row_counts;
-
-pub use crate::commit::{
-    CommitContext, Committed, DeletionVectorStore, ENGINE_INFO, Failed, NoDeletionVectors, PreparedCommit, RetryPolicy,
-    commit, load_table_state, try_commit,
-};
-pub(crate) use crate::commit::{CommitSeries, nothing_committed, unless_cancelled};

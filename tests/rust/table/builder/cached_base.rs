@@ -1,10 +1,10 @@
 //! The handle state after the table was recreated or changed.
 
+use deltic_protocol::commit::Committed;
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
 use deltic_store::Storage;
 use deltic_table::committers::CommitFile;
-use deltic_table::transaction::Committed;
 
 use super::*;
 

@@ -6,8 +6,8 @@ use deltic_protocol::action::Add;
 use deltic_protocol::error::{Conflict, Kind, Result};
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
+use deltic_table::commit::RetryPolicy;
 use deltic_table::committers::LogCommitter;
-use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
     HandleCache, Mode, PartitionOverwrite, Transaction, TransactionEnd, TransactionHeader, WriteOptions,
 };

@@ -12,9 +12,9 @@ use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
 use deltic_store::Put;
+use deltic_table::commit::RetryPolicy;
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::history::history;
-use deltic_table::transaction::RetryPolicy;
 use deltic_table::transaction::builder::{
     CreateMode, HandleCache, Ids, Mode, TableDefinition, Transaction, TransactionEnd, TransactionHeader, WriteOptions,
     delete_written,

@@ -6,12 +6,12 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_store::conformance;
 use deltic_store::{Put, Storage};
+use deltic_table::commit::{CommitContext, RetryPolicy};
 use deltic_table::committers::{DynamoDbCommitter, for_table};
 use deltic_table::error::{Kind, Result};
 use deltic_table::log::{LogSource, log_file_path};
 use deltic_table::maintenance::{DistributedVacuum, SweepTask, VacuumOptions};
 use deltic_table::transaction::builder::Ids;
-use deltic_table::transaction::{CommitContext, RetryPolicy};
 use serde_json::json;
 
 use super::bucket::Bucket;

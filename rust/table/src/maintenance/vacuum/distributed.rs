@@ -16,10 +16,10 @@ use serde::{Deserialize, Serialize};
 use super::options::{Search, VacuumOptions, Vacuumed};
 use super::started::StartedVacuum;
 use super::sweep::{Failures, Rule, Sweep, SweepResult, is_itself};
+use crate::commit::CommitContext;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_file_path};
-use crate::transaction::CommitContext;
 use crate::transaction::builder::Ids;
 use deltic_store::{FileMeta, Listed, Storage};
 

@@ -10,10 +10,10 @@
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 
+use crate::commit::{CommitContext, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Ids;
-use crate::transaction::{CommitContext, unless_cancelled};
 use deltic_store::{FileMeta, Storage};
 
 mod candidates;

@@ -9,10 +9,10 @@ use super::candidates::{self, Listing};
 use super::last_vacuum_info;
 use super::options::{Search, VacuumOptions, Vacuumed};
 use super::sweep::SweepResult;
+use crate::commit::CommitContext;
 use crate::error::{Error, Result};
 use crate::history::Timeline;
 use crate::snapshot::Snapshot;
-use crate::transaction::CommitContext;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use deltic_store::Storage;
 

@@ -8,10 +8,10 @@ use futures::future::ready;
 use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::contents::{changed, is_commit};
+use crate::commit::{RetryPolicy, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
-use crate::transaction::{RetryPolicy, unless_cancelled};
 
 /// The folder in the log's folder that has a folder for each recovery.
 pub(super) const FOLDER: &str = "_unreadable";

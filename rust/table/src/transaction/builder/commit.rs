@@ -18,11 +18,12 @@ use super::added::delete_files;
 use super::failures::{is_conflict, is_table_changed, proves_no_commit};
 use super::options::{Mode, Overwrites};
 use super::{Outcome, Transaction, TransactionEnd};
-use crate::commit::{Failed, PreparedCommit, RetryPolicy, TableVectors, log_committed, log_conflict, try_commit};
+use crate::commit::{RetryPolicy, TableVectors, log_committed, log_conflict, try_commit};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::post_commit::{PostCommit, check_same_table, verify_same_table};
 use crate::snapshot::Snapshot;
+use deltic_protocol::commit::{Failed, PreparedCommit};
 
 impl Transaction {
     /// Commits, unless no step changed anything and no empty commit was requested. The files of a commit that is refused

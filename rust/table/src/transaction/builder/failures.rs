@@ -2,8 +2,8 @@
 
 use deltic_protocol::commit::Conflict;
 
-use crate::commit::Failed;
 use crate::error::Kind;
+use deltic_protocol::commit::Failed;
 
 /// Whether a failure proves that the files are unreferenced and stay so. A resumed transaction may have been committed
 /// by the process that began it, which only a failure found after reading the log rules out. If it marks rows, a conflict may
