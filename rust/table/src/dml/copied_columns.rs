@@ -1,8 +1,8 @@
-//! Rewrites files of an UPDATE without decoding the columns that keep their values.
+//! Rewrites the files of an UPDATE without decoding the columns that keep their values: their column chunks are copied.
 //!
-//! The column chunks of these are copied as they are; the columns that the new values and the table's rules need are read, and
-//! the assigned ones are encoded. A file that this is not possible for, or not worth while, is left to
-//! [`UpdateWriter::copy`], which writes all rows again. Memory holds the copied chunks of a row group, and the encoded ones.
+//! Only the columns that the new values and the table's rules need are read, and only the assigned ones are encoded. Small files,
+//! and files whose column chunks cannot be copied, are left to [`UpdateWriter::copy`], which rewrites all columns. Memory holds
+//! the copied and the encoded column chunks of a row group.
 //!
 //! Proved by `tests/python/test_copied_columns.py`.
 //!
@@ -33,37 +33,37 @@ use crate::parallel::{join_ordered, spawn_async, worker_count};
 use crate::rewrite::{Copying, Written};
 use crate::scan::read::{FileBytes, ReadOptions, blocking, parse_footer};
 use crate::scan::task::ReadSpec;
-use crate::write::copied_columns::{ColumnCopies, CopiedChunk, CopiedFile, EndedFile, NotCopied};
-use crate::write::layout::DataPath;
-use crate::write::partition::PartitionKey;
+use crate::write::column_rewrite::{ColumnRewrite, CopiedChunk, EndedFile, FileRewrite, NewFile, NotCopied};
 use crate::write::plan::DataFile;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
 use deltic_store::{FileWriter, Storage, Syncing, decode_path};
 
-/// Smaller files are written again: their rows are packed into larger ones.
-const LEAST_BYTES: u64 = 64 * 1024;
+/// Smaller files are rewritten with all their columns, which packs their rows into larger files.
+const MIN_FILE_BYTES: u64 = 64 * 1024;
 
-/// The most copied bytes of a row group, and the most encoded ones: readers have a row group in memory.
-const MOST_BYTES_OF_GROUP: u64 = 128 * 1024 * 1024;
+/// The most copied bytes of a row group, and the most encoded ones. Both are in memory.
+const MAX_ROW_GROUP_BYTES: u64 = 128 * 1024 * 1024;
 
-/// Bytes of row groups in memory, of all files at a time: each counts twice, as it comes and as it goes.
-const MEMORY: u64 = 512 * 1024 * 1024;
+/// Bytes of row groups in memory, over all files. Each row group counts twice: once as it is read, once as it is written.
+const MEMORY_LIMIT: u64 = 512 * 1024 * 1024;
 
-/// Bytes for which one permit stands.
-const PERMIT: u64 = 1024 * 1024;
+/// How many of these bytes one permit of the semaphore allows.
+const BYTES_PER_PERMIT: u64 = 1024 * 1024;
 
 /// The most bytes of the index of a column chunk, whose decoded form may be much larger.
-const MOST_BYTES_OF_INDEX: u64 = 4 * 1024 * 1024;
+const MAX_PAGE_INDEX_BYTES: u64 = 4 * 1024 * 1024;
 
 /// The most row groups of a file.
-const MOST_GROUPS: usize = i16::MAX as usize;
+const MAX_ROW_GROUPS: usize = i16::MAX as usize;
 
-/// Rewrites the files of one step.
+/// Rewrites the files of one UPDATE.
 struct ColumnCopier {
     storage: Storage,
+    /// How all columns are rewritten; here for progress reports.
     copying: Copying,
-    copies: ColumnCopies,
+    rewrite: ColumnRewrite,
+    /// Computes the new values.
     writer: UpdateWriter,
     /// Reads the needed columns.
     read: ReadSpec,
@@ -73,16 +73,16 @@ struct ColumnCopier {
 }
 
 /// A row group of a file whose columns are copied.
-struct Group {
+struct RowGroup {
     rows: u64,
-    /// The copied leaves.
-    chunks: Vec<Chunk>,
-    /// Encoded bytes of the other leaves.
+    /// The column chunks to copy.
+    chunks: Vec<ChunkRanges>,
+    /// Uncompressed bytes of the other column chunks.
     other_bytes: u64,
 }
 
-/// Where the parts of a copied column chunk are.
-struct Chunk {
+/// The byte ranges of a column chunk and of its page indexes.
+struct ChunkRanges {
     leaf: usize,
     bytes: Range<u64>,
     offset_index: Option<Range<u64>>,
@@ -90,14 +90,14 @@ struct Chunk {
 }
 
 /// A file whose columns are copied.
-struct Source {
+struct SourceFile {
     path: String,
     bytes: FileBytes,
     metadata: ArrowReaderMetadata,
-    groups: Vec<Group>,
+    groups: Vec<RowGroup>,
 }
 
-/// Rewrites files as far as columns can be copied. Returns the new files, and the tasks that are left.
+/// Rewrites the files whose columns can be copied. Returns the new files, and the tasks of the files that are left.
 ///
 /// # Errors
 /// Those of reading and writing; no file is left then.
@@ -119,9 +119,9 @@ pub(super) async fn copy_columns(
     let mut unclaimed = Unclaimed::new(storage.clone());
     let mut work = Vec::with_capacity(tasks.len());
     for (number, task) in tasks.into_iter().enumerate() {
-        let name = copier.copies.name(number, &task.task.partition_values);
-        if let Ok((path, _)) = &name {
-            unclaimed.push(path.key.clone());
+        let name = copier.rewrite.name(number, &task.task.partition_values);
+        if let Ok(new_file) = &name {
+            unclaimed.push(new_file.path.key.clone());
         }
         let copier = Arc::clone(&copier);
         work.push(spawn_async(async move {
@@ -156,43 +156,43 @@ pub(super) async fn copy_columns(
 impl ColumnCopier {
     fn new(update: &NarrowUpdate, (storage, copying): (&Storage, &Copying), clock: Clock) -> Result<Self, NotCopied> {
         let NarrowUpdate { update, needed, changed } = update;
-        let copies = ColumnCopies::new(&copying.write, changed, clock)?;
+        let rewrite = ColumnRewrite::new(&copying.write, changed, clock)?;
         let read = ReadSpec { columns: needed.clone(), row_tracking: None, ..copying.read.clone() };
         let new_columns = (0..needed.len()).filter(|at| needed.get(*at).is_some_and(|name| changed.contains(name)));
         let new_columns = new_columns.collect();
         let writer = UpdateWriter::new(update.clone());
-        let memory = Semaphore::new(usize::try_from(MEMORY / PERMIT).unwrap_or(Semaphore::MAX_PERMITS));
-        Ok(Self { storage: storage.clone(), copying: copying.clone(), copies, writer, read, new_columns, memory })
+        let memory = Semaphore::new(usize::try_from(MEMORY_LIMIT / BYTES_PER_PERMIT).unwrap_or(Semaphore::MAX_PERMITS));
+        Ok(Self { storage: storage.clone(), copying: copying.clone(), rewrite, writer, read, new_columns, memory })
     }
 
     /// Rewrites a file.
-    async fn copy(&self, task: &UpdateTask, (path, key): (DataPath, PartitionKey)) -> Result<DataFile, NotCopied> {
+    async fn copy(&self, task: &UpdateTask, new_file: NewFile) -> Result<DataFile, NotCopied> {
         let refuse = |why| Err(NotCopied::Refused(why));
         if task.task.deletion_vector.is_some() || task.task.only_rows.is_some() {
             return refuse("not all its rows are written");
         }
-        if task.task.size < LEAST_BYTES {
+        if task.task.size < MIN_FILE_BYTES {
             return refuse("it is small");
         }
-        if task.task.size > self.copies.target_file_size() {
+        if task.task.size > self.rewrite.target_file_size() {
             return refuse("it is larger than files should be");
         }
         let Some(stats) = &task.stats else { return refuse("the log has no statistics of it") };
         let source = self.open(task).await?;
         let rows = source.groups.iter().map(|group| group.rows).fold(0, u64::saturating_add);
-        let file = self.copies.begin(stats, rows)?;
+        let file = self.rewrite.begin(stats, rows)?;
         let memory = source.groups.iter().map(|group| group.bytes().saturating_add(group.other_bytes)).max();
-        let permits = memory.unwrap_or_default().saturating_mul(2) / PERMIT + 1;
-        let permits = u32::try_from(permits.min(MEMORY / PERMIT)).unwrap_or(u32::MAX);
+        let permits = memory.unwrap_or_default().saturating_mul(2) / BYTES_PER_PERMIT + 1;
+        let permits = u32::try_from(permits.min(MEMORY_LIMIT / BYTES_PER_PERMIT)).unwrap_or(u32::MAX);
         let _held = self.memory.acquire_many(permits).await.map_err(|e| Error::internal("closed").caused_by(e))?;
-        let mut upload = self.storage.create_file(&path.key).await?;
+        let mut upload = self.storage.create_file(&new_file.path.key).await?;
         match self.write(task, (source, file), &mut upload).await {
             Ok(ended) => {
                 upload.write(ended.rest.clone()).await?;
                 let (size, syncing) = upload.appear(false).await?;
                 syncing.wait().await?;
                 self.copying.advance(rows);
-                Ok(self.copies.data_file(&ended, stats, (path, &key, size))?)
+                Ok(self.rewrite.data_file(&ended, stats, new_file, size)?)
             }
             Err(error) => {
                 // The error of writing is returned, not one of the cleanup.
@@ -203,7 +203,7 @@ impl ColumnCopier {
     }
 
     /// Reads the footer of a file, and finds out whether its columns can be copied.
-    async fn open(&self, task: &UpdateTask) -> Result<Source, NotCopied> {
+    async fn open(&self, task: &UpdateTask) -> Result<SourceFile, NotCopied> {
         let (path, size) = (task.task.path.clone(), task.task.size);
         let opened = async {
             let bytes = FileBytes::open(self.storage.clone(), decode_path(&path)?, size).await?;
@@ -218,24 +218,24 @@ impl ColumnCopier {
         });
         let metadata = metadata.await?;
         let groups = self.groups(metadata.metadata(), size).map_err(NotCopied::Refused)?;
-        Ok(Source { path, bytes, metadata, groups })
+        Ok(SourceFile { path, bytes, metadata, groups })
     }
 
-    /// The row groups of a file of this size, or why its columns are not copied.
-    fn groups(&self, metadata: &ParquetMetaData, size: u64) -> Result<Vec<Group>, &'static str> {
+    /// The row groups of a file of this size, or why its column chunks cannot be copied.
+    fn groups(&self, metadata: &ParquetMetaData, size: u64) -> Result<Vec<RowGroup>, &'static str> {
         let file = metadata.file_metadata();
-        if !self.copies.fits(file.schema_descr()) {
+        if !self.rewrite.fits(file.schema_descr()) {
             return Err("its columns are not as they would be written");
         }
         let calendars = Calendars::of(file);
         if file.schema_descr().columns().iter().any(|leaf| calendars.may_differ(leaf)) {
             return Err("its dates may be of another calendar");
         }
-        let is_new = self.copies.is_new();
+        let is_new = self.rewrite.is_new();
         let (mut groups, mut all) = (Vec::with_capacity(metadata.num_row_groups()), Vec::new());
         for group in metadata.row_groups() {
             let rows = u64::try_from(group.num_rows()).unwrap_or_default();
-            if rows == 0 || group.columns().len() != is_new.len() || groups.len() >= MOST_GROUPS {
+            if rows == 0 || group.columns().len() != is_new.len() || groups.len() >= MAX_ROW_GROUPS {
                 return Err("a row group has no rows or other columns, or there are too many");
             }
             let copied = group.columns().iter().enumerate().filter(|(leaf, _)| is_new.get(*leaf) == Some(&false));
@@ -243,11 +243,11 @@ impl ColumnCopier {
             let other = group.columns().iter().enumerate().filter(|(leaf, _)| is_new.get(*leaf) == Some(&true));
             let other = other.map(|(_, column)| u64::try_from(column.uncompressed_size()).unwrap_or_default());
             let other_bytes = other.fold(0, u64::saturating_add);
-            let group = Group { rows, chunks: chunks.collect::<Result<_, _>>()?, other_bytes };
-            if group.bytes() > MOST_BYTES_OF_GROUP {
+            let group = RowGroup { rows, chunks: chunks.collect::<Result<_, _>>()?, other_bytes };
+            if group.bytes() > MAX_ROW_GROUP_BYTES {
                 return Err("a row group is large");
             }
-            if group.bytes() > size || group.chunks.iter().flat_map(Chunk::parts).any(|part| part.end > size) {
+            if group.bytes() > size || group.chunks.iter().flat_map(ChunkRanges::parts).any(|part| part.end > size) {
                 return Err("its column chunks or their indexes are outside");
             }
             all.extend(group.chunks.iter().map(|chunk| chunk.bytes.clone()));
@@ -261,17 +261,17 @@ impl ColumnCopier {
         Ok(groups)
     }
 
-    /// Writes all row groups.
+    /// Writes all row groups of a file, and uploads them but for the last bytes.
     async fn write(
         &self,
         task: &UpdateTask,
-        (source, mut file): (Source, CopiedFile),
+        (source, mut file): (SourceFile, FileRewrite),
         upload: &mut FileWriter,
     ) -> Result<EndedFile, NotCopied> {
         let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
         let read = task.clone();
         let rows = self.writer.updated_rows(&self.storage, (&self.read, vec![read]), options)?;
-        let mut rows = Rows { stream: Box::pin(rows), rest: None };
+        let mut rows = RowStream { stream: Box::pin(rows), rest: None };
         for (index, group) in source.groups.iter().enumerate() {
             let (copied, encoded) =
                 futures::future::join(source.fetch(index, group), self.encode(&mut file, group.rows, &mut rows)).await;
@@ -288,15 +288,15 @@ impl ColumnCopier {
     }
 
     /// Encodes the rows of a row group.
-    async fn encode(&self, file: &mut CopiedFile, rows: u64, from: &mut Rows) -> Result<(), NotCopied> {
+    async fn encode(&self, file: &mut FileRewrite, rows: u64, from: &mut RowStream) -> Result<(), NotCopied> {
         let mut left = rows;
         while left > 0 {
             let Some(batch) = from.next(left).await? else {
                 return Err(NotCopied::Refused("it has fewer rows than its footer says"));
             };
             left -= batch.num_rows() as u64;
-            self.copies.write(file, &batch.project(&self.new_columns).map_err(Error::from)?)?;
-            if file.memory() as u64 > MOST_BYTES_OF_GROUP {
+            self.rewrite.write(file, &batch.project(&self.new_columns).map_err(Error::from)?)?;
+            if file.memory() as u64 > MAX_ROW_GROUP_BYTES {
                 return Err(NotCopied::Refused("a row group becomes large"));
             }
         }
@@ -304,14 +304,15 @@ impl ColumnCopier {
     }
 }
 
-/// The rows of a file, in pieces.
-struct Rows {
+/// The rows of a file, with the new values, as many at a time as the caller asks for.
+struct RowStream {
     stream: Pin<Box<dyn Stream<Item = Result<RecordBatch>> + Send>>,
+    /// Rows that were read and not taken yet.
     rest: Option<RecordBatch>,
 }
 
-impl Rows {
-    /// The next rows, at most so many.
+impl RowStream {
+    /// The next rows, at most `most`; none at the end of the file.
     async fn next(&mut self, most: u64) -> Result<Option<RecordBatch>> {
         let batch = loop {
             match self.rest.take() {
@@ -328,21 +329,22 @@ impl Rows {
     }
 }
 
-impl Group {
+impl RowGroup {
     /// Bytes to read for the copied columns.
     fn bytes(&self) -> u64 {
-        self.chunks.iter().flat_map(Chunk::parts).map(|part| part.end - part.start).fold(0, u64::saturating_add)
+        self.chunks.iter().flat_map(ChunkRanges::parts).map(|part| part.end - part.start).fold(0, u64::saturating_add)
     }
 }
 
-impl Chunk {
+impl ChunkRanges {
+    /// All its ranges.
     fn parts(&self) -> impl Iterator<Item = Range<u64>> {
         [Some(&self.bytes), self.offset_index.as_ref(), self.column_index.as_ref()].into_iter().flatten().cloned()
     }
 }
 
-/// A chunk to copy, or why it is not copied. Its offset may be beyond the file.
-fn chunk(leaf: usize, column: &ColumnChunkMetaData, rows: u64) -> Result<Chunk, &'static str> {
+/// The ranges of a column chunk, or why it cannot be copied. They may be beyond the end of the file.
+fn chunk(leaf: usize, column: &ColumnChunkMetaData, rows: u64) -> Result<ChunkRanges, &'static str> {
     let outside = "a column chunk is outside of it";
     let (dictionary, data) = (column.dictionary_page_offset(), column.data_page_offset());
     let start = dictionary.unwrap_or(data);
@@ -364,80 +366,86 @@ fn chunk(leaf: usize, column: &ColumnChunkMetaData, rows: u64) -> Result<Chunk, 
         return Err("a column chunk has another number of rows than its row group");
     }
     let (offset_index, column_index) = (column.offset_index_range(), column.column_index_range());
-    if [&offset_index, &column_index].into_iter().flatten().any(|index| index.end - index.start > MOST_BYTES_OF_INDEX) {
+    if [&offset_index, &column_index].into_iter().flatten().any(|index| index.end - index.start > MAX_PAGE_INDEX_BYTES)
+    {
         return Err("an index of pages is large");
     }
-    Ok(Chunk { leaf, bytes: start.cast_unsigned()..end.cast_unsigned(), offset_index, column_index })
+    Ok(ChunkRanges { leaf, bytes: start.cast_unsigned()..end.cast_unsigned(), offset_index, column_index })
 }
 
-impl Source {
+impl SourceFile {
     /// Fetches the copied chunks of a row group, and checks their pages.
-    async fn fetch(&self, index: usize, group: &Group) -> Result<Vec<CopiedChunk>, NotCopied> {
-        let ranges: Vec<Range<u64>> = group.chunks.iter().flat_map(Chunk::parts).collect();
+    async fn fetch(&self, index: usize, group: &RowGroup) -> Result<Vec<CopiedChunk>, NotCopied> {
+        let ranges: Vec<Range<u64>> = group.chunks.iter().flat_map(ChunkRanges::parts).collect();
         let fetched = self.bytes.ranges(&ranges).await.map_err(|e| e.in_file(&self.path))?;
         let mut fetched = fetched.into_iter();
         let mut parts = Vec::with_capacity(group.chunks.len());
         for chunk in &group.chunks {
             let bytes = fetched.next();
-            let offsets = chunk.offset_index.as_ref().and_then(|_| fetched.next());
-            let bounds = chunk.column_index.as_ref().and_then(|_| fetched.next());
-            parts.extend(bytes.map(|bytes| (chunk.leaf, chunk.bytes.start, bytes, offsets, bounds)));
+            let offset_index = chunk.offset_index.as_ref().and_then(|_| fetched.next());
+            let column_index = chunk.column_index.as_ref().and_then(|_| fetched.next());
+            let (leaf, start) = (chunk.leaf, chunk.bytes.start);
+            parts.extend(bytes.map(|bytes| FetchedChunk { leaf, start, bytes, offset_index, column_index }));
         }
         let metadata = self.metadata.clone();
         let checked = blocking(&self.path, move || {
-            let checked = |(leaf, start, bytes, offsets, bounds)| {
-                copied(&metadata, (index, leaf), start, bytes, (offsets, bounds))
-            };
-            Ok(parts.into_iter().map(checked).collect::<Option<Vec<_>>>())
+            Ok(parts.into_iter().map(|chunk| chunk.checked(&metadata, index)).collect::<Option<Vec<_>>>())
         });
         checked.await?.ok_or(NotCopied::Refused("its pages are not as they should be"))
     }
 }
 
-/// A chunk that begins at `start`, if its pages are where the footer and the indexes say.
-fn copied(
-    file: &ArrowReaderMetadata,
-    (group, leaf): (usize, usize),
+/// A column chunk and its page indexes, as they are in the file.
+struct FetchedChunk {
+    leaf: usize,
+    /// Its offset in the file.
     start: u64,
     bytes: Bytes,
-    (offsets, bounds): (Option<Bytes>, Option<Bytes>),
-) -> Option<CopiedChunk> {
-    let group = file.metadata().row_group(group);
-    let metadata = group.column(leaf).clone();
-    let mut pages = Vec::new();
-    let claims = limits::check_pages(&bytes, &metadata, |page| pages.push(page)).ok()?;
-    let data = start.checked_add(pages.first()?.start)?;
-    if i64::try_from(claims.values) != Ok(metadata.num_values())
-        || i64::try_from(data) != Ok(metadata.data_page_offset())
-    {
-        return None;
-    }
-    let offset_index = match offsets {
-        Some(encoded) => Some(limits::offset_index(&encoded, pages.len())?),
-        None => None,
-    };
-    let is_flat = metadata.column_descr().max_rep_level() == 0;
-    if offset_index.as_ref().is_some_and(|index| !has_pages(index, &pages, start, (is_flat, group.num_rows()))) {
-        return None;
-    }
-    let column_index = match bounds.filter(|_| offset_index.is_some()) {
-        Some(encoded) => {
-            let index = decode_column_index(&encoded, metadata.column_type()).ok()?;
-            Some(index).filter(|index| index.num_pages() == pages.len() as u64).map(Some)?
-        }
-        None => None,
-    };
-    // Old versions of other libraries compared decimals as unsigned bytes. Readers know them by the name in the footer, which
-    // is not copied.
-    let writer = file.metadata().file_metadata().created_by();
-    let compares_decimals = writer.is_some_and(|writer| writer.starts_with("deltic version "))
-        || metadata.column_type() != PhysicalType::FIXED_LEN_BYTE_ARRAY;
-    let has_ordered_bounds = compares_decimals && has_ordered_bounds(file, leaf);
-    Some(CopiedChunk { metadata, bytes, has_ordered_bounds, offset_index, column_index })
+    offset_index: Option<Bytes>,
+    column_index: Option<Bytes>,
 }
 
-/// Whether an index has these pages of a chunk that begins at `start`. `rows`: whether each row has one value, and the number
-/// of rows.
+impl FetchedChunk {
+    /// The chunk with decoded indexes; none if its pages are not where the footer and the indexes say.
+    fn checked(self, file: &ArrowReaderMetadata, group: usize) -> Option<CopiedChunk> {
+        let Self { leaf, start, bytes, offset_index, column_index } = self;
+        let group = file.metadata().row_group(group);
+        let metadata = group.column(leaf).clone();
+        let mut pages = Vec::new();
+        let claims = limits::check_pages(&bytes, &metadata, |page| pages.push(page)).ok()?;
+        let first_data_page = start.checked_add(pages.first()?.start)?;
+        if i64::try_from(claims.values) != Ok(metadata.num_values())
+            || i64::try_from(first_data_page) != Ok(metadata.data_page_offset())
+        {
+            return None;
+        }
+        let offset_index = match offset_index {
+            Some(encoded) => Some(limits::offset_index(&encoded, pages.len())?),
+            None => None,
+        };
+        let is_flat = metadata.column_descr().max_rep_level() == 0;
+        if offset_index.as_ref().is_some_and(|index| !has_pages(index, &pages, start, (is_flat, group.num_rows()))) {
+            return None;
+        }
+        let column_index = match column_index.filter(|_| offset_index.is_some()) {
+            Some(encoded) => {
+                let index = decode_column_index(&encoded, metadata.column_type()).ok()?;
+                Some(index).filter(|index| index.num_pages() == pages.len() as u64).map(Some)?
+            }
+            None => None,
+        };
+        // Old versions of other libraries compared decimals as unsigned bytes. Readers know them by the name in the footer,
+        // which is not copied.
+        let writer = file.metadata().file_metadata().created_by();
+        let compares_decimals = writer.is_some_and(|writer| writer.starts_with("deltic version "))
+            || metadata.column_type() != PhysicalType::FIXED_LEN_BYTE_ARRAY;
+        let has_ordered_bounds = compares_decimals && has_ordered_bounds(file, leaf);
+        Some(CopiedChunk { metadata, bytes, has_ordered_bounds, offset_index, column_index })
+    }
+}
+
+/// Whether an offset index has these pages of a column chunk that begins at `start`. `is_flat`: whether each row has one value;
+/// `rows`: the rows of the row group.
 fn has_pages(index: &OffsetIndexMetaData, pages: &[DataPage], start: u64, (is_flat, rows): (bool, i64)) -> bool {
     let (mut values, mut last) = (0_u64, None);
     index.page_locations().len() == pages.len()

@@ -410,7 +410,7 @@ impl WrittenFiles {
     }
 }
 
-/// Copies the remaining rows of files into new files, in their order.
+/// Rewrites files without the deleted rows, in the order of their rows. `update`: what sets the updated rows, if any.
 async fn copy(
     storage: &Storage,
     copying: &Copying,

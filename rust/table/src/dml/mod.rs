@@ -1,9 +1,9 @@
 //! Row changes, and conditions on all rows: DELETE, UPDATE, MERGE and ADD CONSTRAINT, as steps of a transaction.
 //!
-//! A step finds the rows (`find`), and then either marks them in deletion vectors or writes files without them
-//! (`rewrite`), as the table's properties say. Files whose rows all match, as the log proves, are not read. Nothing
-//! here commits: whatever the steps do is one commit of the [`Transaction`](crate::transaction::builder::Transaction),
-//! whose read set is the condition.
+//! A step finds the rows (`find`), and then marks them in deletion vectors or rewrites their files (`file_changes`), as the
+//! table's properties say. A rewriting UPDATE copies the column chunks of the columns that it does not assign
+//! (`copied_columns`). Nothing here commits: the steps are one commit of the
+//! [`Transaction`](crate::transaction::builder::Transaction), whose read set is the condition.
 //!
 //! Proved by `tests/rust/table/dml.rs`, `tests/python/test_row_changes.py` and its neighbours.
 //!

@@ -76,7 +76,7 @@ impl Transaction {
 
     pub(super) async fn preview_of(&self, snapshot: &Snapshot, mut found: FindResult, now_ms: i64) -> Result<Preview> {
         let chosen = choose(self, &mut found, now_ms)?;
-        let (rereads, writes) = costs(&chosen, self.has_change_data_feed()?)?;
+        let (rereads, writes) = estimate_bytes(&chosen, self.has_change_data_feed()?)?;
         let (totals, FindResult { candidates, bytes_read, row_groups, .. }) = (found.plan.totals().await?, found);
         Ok(Preview {
             version: snapshot.version(),
@@ -115,8 +115,8 @@ impl Preview {
     }
 }
 
-/// Bytes that would be read for copying and for recording, and bytes that would be written.
-fn costs(chosen: &ChangedFiles, feeds: bool) -> Result<(u64, u64)> {
+/// Estimates the bytes that would be read to rewrite files and to write change files, and the bytes that would be written.
+fn estimate_bytes(chosen: &ChangedFiles, has_change_data_feed: bool) -> Result<(u64, u64)> {
     let (mut reads, mut writes, mut records) = (0_u64, 0_u64, false);
     let all = chosen.rewritten.iter().map(|touched| (touched, true));
     for (touched, is_rewritten) in all.chain(chosen.marked.iter().map(|touched| (touched, false))) {
@@ -128,7 +128,7 @@ fn costs(chosen: &ChangedFiles, feeds: bool) -> Result<(u64, u64)> {
         };
         reads = reads.saturating_add(if is_rewritten { touched.task.size } else { updated });
         writes = writes.saturating_add(written);
-        if feeds {
+        if has_change_data_feed {
             let deleted = if is_rewritten { share(touched, deleted) } else { 0 };
             records |= is_rewritten || updated > 0;
             reads = reads.saturating_add(updated).saturating_add(deleted);

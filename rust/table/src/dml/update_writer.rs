@@ -85,7 +85,7 @@ impl RowUpdater for RowUpdate {
 #[derive(Debug, Clone)]
 pub(super) struct UpdateWriter {
     updater: Arc<dyn RowUpdater>,
-    /// The same update on the columns that it needs, if these are known.
+    /// The same update for files of which only some columns are read (`copied_columns`); only UPDATE has it.
     narrow: Option<NarrowUpdate>,
 }
 
@@ -203,6 +203,7 @@ impl UpdateWriter {
         writer.write_all_unsynced(both.map_ok(|both| stream::iter(both.map(Ok))).try_flatten()).await
     }
 
+    /// The pass over the files of `tasks`, and how their rows are read.
     fn pass(&self, read: &ReadSpec, tasks: Vec<UpdateTask>) -> Result<(UpdatePass, Vec<FileTask>)> {
         let (mut files, mut reads) = (Vec::with_capacity(tasks.len()), Vec::with_capacity(tasks.len()));
         for (number, UpdateTask { mut task, updated_rows, .. }) in tasks.into_iter().enumerate() {
@@ -246,6 +247,7 @@ impl UpdatePass {
         batches.map_ok(pieces).try_flatten()
     }
 
+    /// Computes the updated rows of a batch.
     fn split(&self, batch: &RecordBatch) -> Result<SplitBatch> {
         let (positions, numbers) = (numbers(batch, ROW_INDEX)?.values(), numbers(batch, FILE_NUMBER)?.values());
         let unknown = || Error::internal("rows of a file that was not asked for were read");
@@ -360,6 +362,7 @@ impl UpdatePass {
     }
 }
 
+/// A column of numbers without NULLs.
 fn numbers<'a>(batch: &'a RecordBatch, name: &str) -> Result<&'a Int64Array> {
     let column = batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<Int64Type>());
     let column = column.filter(|column| column.null_count() == 0);

@@ -1,6 +1,6 @@
 //! Writing data files: splitting by partition, naming, encoding.
 
-pub(crate) mod copied_columns;
+pub(crate) mod column_rewrite;
 mod format;
 mod input;
 pub mod layout;

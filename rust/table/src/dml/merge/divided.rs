@@ -223,7 +223,7 @@ impl SourceSummary {
     }
 }
 
-/// How many rows the source has, and the bounds of so many keys, from summaries.
+/// How many rows the source has, and the bounds of each of its `keys` keys, from summaries.
 pub(super) fn summed(summaries: &[RecordBatch], keys: usize) -> Result<(u64, Vec<Bounds>)> {
     let unreadable = || Error::invalid("the summary of a source is not readable");
     let mut rows: u64 = 0;

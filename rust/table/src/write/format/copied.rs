@@ -1,9 +1,9 @@
-//! Encodes some columns of a data file, and copies the column chunks of the others from another file.
+//! Writes a Parquet file from newly encoded columns and from column chunks of an old file.
 //!
-//! It is synchronous, without I/O. Row groups are those of the other file: the caller gives the rows of a group, and then the
-//! bytes of its copied chunks.
+//! The row groups are those of the old file: the caller gives the rows of the encoded columns of a row group, and then the bytes
+//! of its copied chunks. There is no I/O here.
 //!
-//! Invariant: a copied chunk has the values of the same leaf in the other file, and its pages are where the new footer says.
+//! Invariant: a copied chunk has the values that the leaf has in the old file, and the new footer says where its pages are.
 //! Bounds are copied only if they follow the order of the values.
 
 use std::io;
@@ -25,35 +25,36 @@ use parquet::file::writer::SerializedFileWriter;
 use super::encoder::drop_bounds_beside_nan;
 use super::layout::{FileFormat, Layout, failed};
 
-/// A column chunk of another file.
+/// A column chunk of the old file.
 pub(crate) struct CopiedChunk {
-    /// What the footer of that file says of it.
+    /// Its metadata in the footer of the old file.
     pub(crate) metadata: ColumnChunkMetaData,
     /// All its bytes.
     pub(crate) bytes: Bytes,
     /// Whether its bounds follow the order of its values.
     pub(crate) has_ordered_bounds: bool,
-    /// Where its pages are, in that file.
+    /// Where its pages are in the old file.
     pub(crate) offset_index: Option<OffsetIndexMetaData>,
     /// The bounds of its pages.
     pub(crate) column_index: Option<ColumnIndexMetaData>,
 }
 
-/// Encodes the new columns of a file whose other columns are copied.
+/// Writes files in which some columns are encoded and the others copied.
 pub(in crate::write) struct CopyingEncoder {
     file: SerializedFileWriter<Vec<u8>>,
     /// For each leaf of the file, whether it is encoded.
     is_encoded: Arc<[bool]>,
+    /// Makes the writers of the encoded columns.
     columns: ArrowRowGroupWriterFactory,
     /// The encoded columns of the current row group; empty if there is none.
     group: Vec<ArrowColumnWriter>,
     rows_of_group: u64,
+    /// Collects statistics of the encoded columns.
     stats: StatsCollector,
 }
 
 impl CopyingEncoder {
-    /// An encoder of files of the format `whole`, whose encoded columns alone have the format `part`. `stats`: of the encoded
-    /// columns.
+    /// `whole`: the layout of the file. `part`: of a file with the encoded columns alone. `stats`: collects statistics of these.
     pub(in crate::write) fn new(
         (whole, part): (&Layout, &Layout),
         is_encoded: Arc<[bool]>,
@@ -65,7 +66,7 @@ impl CopyingEncoder {
         Ok(Self { file: file.map_err(failed)?, is_encoded, columns, group: Vec::new(), rows_of_group: 0, stats })
     }
 
-    /// Encodes rows of the current row group. `rows`: the encoded columns alone, as their format has them.
+    /// Encodes rows of the current row group. `rows`: the columns of `part`.
     pub(in crate::write) fn write(&mut self, rows: &RecordBatch) -> Result<()> {
         if self.group.is_empty() {
             let number = self.file.flushed_row_groups().len();
@@ -141,7 +142,7 @@ impl Length for ChunkBytes {
 impl ChunkReader for ChunkBytes {
     type T = bytes::buf::Reader<Bytes>;
 
-    /// The chunk is read once, from its beginning, wherever that is in the other file.
+    /// The writer reads the chunk once, from its beginning. `_start` is an offset in the old file.
     fn get_read(&self, _start: u64) -> Result<Self::T, ParquetError> {
         Ok(self.0.clone().reader())
     }
@@ -152,6 +153,7 @@ impl ChunkReader for ChunkBytes {
 }
 
 impl CopiedChunk {
+    /// The chunk as the file writer takes it, for a row group of `rows` rows.
     fn closed(self, rows: u64) -> Result<(ChunkBytes, ColumnCloseResult), ParquetError> {
         let Self { mut metadata, bytes, has_ordered_bounds, offset_index, mut column_index } = self;
         if !has_ordered_bounds {

@@ -1,8 +1,9 @@
-//! Writes a data file that differs from another one in some columns: the column chunks of the others are copied.
+//! Rewrites a data file in which only some columns change: these are encoded, and the column chunks of the others are copied
+//! from the old file.
 //!
-//! The new file has the row groups of the other one. Statistics of copied columns are those that the log has for the other
-//! file. Where the result could differ from that of writing all rows again in more than encodings and compression, this
-//! refuses ([`NotCopied`]), and the caller writes all rows again.
+//! The new file has the row groups of the old one. The statistics of copied columns come from the `add` action of the old file.
+//! A file is refused ([`NotCopied`]) if the result could differ from a rewrite of all columns in more than encodings and
+//! compression; the caller then rewrites all columns.
 //!
 //! PROTOCOL.md: "Data Files", "Per-file Statistics".
 
@@ -27,12 +28,12 @@ use super::partition::PartitionKey;
 use super::plan::{DataFile, FileKind, WriteSpec, add_leaves};
 use super::setup::{Clock, Setup};
 
-/// Why a file is not written by copying columns.
+/// Why no columns are copied.
 #[derive(Debug)]
 pub(crate) enum NotCopied {
-    /// All its rows have to be written again.
+    /// The file has to be rewritten with all its columns. The text says why.
     Refused(&'static str),
-    /// Writing them again would fail too.
+    /// An error that a rewrite of all columns would meet, too.
     Failed(Error),
 }
 
@@ -42,10 +43,11 @@ impl From<Error> for NotCopied {
     }
 }
 
-/// How files with some new columns are written.
-pub(crate) struct ColumnCopies {
+/// How the files of one step are rewritten. "New" columns are those whose values change.
+pub(crate) struct ColumnRewrite {
+    /// Settings of a writer of all columns.
     whole: Setup,
-    /// For the new columns alone.
+    /// Settings of a writer of the new columns alone.
     part: Setup,
     /// For each leaf of a file, whether it is of a new column.
     is_new: Arc<[bool]>,
@@ -56,11 +58,11 @@ pub(crate) struct ColumnCopies {
     spec: WriteSpec,
 }
 
-impl ColumnCopies {
-    /// For files of `spec`, some of whose columns (logical names) are new.
+impl ColumnRewrite {
+    /// `spec`: how whole files are written. `new_columns`: logical names.
     ///
     /// # Errors
-    /// [`NotCopied::Refused`] if no file of the table may be written so.
+    /// [`NotCopied::Refused`] if no file of the table can be rewritten in this way.
     pub(crate) fn new(spec: &WriteSpec, new_columns: &[String], clock: Clock) -> Result<Self, NotCopied> {
         let refuse = |why| Err(NotCopied::Refused(why));
         let is_new = |name: &String| new_columns.contains(name);
@@ -105,7 +107,7 @@ impl ColumnCopies {
         Ok(Self { whole, part, is_new, new_columns: names, indexed, spec: spec.clone() })
     }
 
-    /// For each leaf of a file, whether it is new.
+    /// For each leaf of a file, whether it is of a new column.
     pub(crate) fn is_new(&self) -> &[bool] {
         &self.is_new
     }
@@ -115,17 +117,17 @@ impl ColumnCopies {
         self.whole.target_file_size
     }
 
-    /// Whether a file with this schema has the columns of the table as this writes them.
+    /// Whether a file with this schema stores the table's columns as a new file would.
     pub(crate) fn fits(&self, file: &SchemaDescriptor) -> bool {
         let layout = self.whole.format.fixed_layout();
         layout.is_some_and(|layout| layout.parquet.root_schema().get_fields() == file.root_schema().get_fields())
     }
 
-    /// A name for a new file. `number`: its number among those of one step.
+    /// The path of a new file, and its partition. `number`: its number among the files of the step.
     ///
     /// # Errors
     /// `Internal` if a partition value is missing.
-    pub(crate) fn name(&self, number: usize, values: &PartitionValues) -> Result<(DataPath, PartitionKey), NotCopied> {
+    pub(crate) fn name(&self, number: usize, values: &PartitionValues) -> Result<NewFile, NotCopied> {
         let mut entries = Vec::with_capacity(self.spec.partition_columns.len());
         for name in &self.whole.partition_names {
             let Some(value) = values.get(name) else {
@@ -135,14 +137,14 @@ impl ColumnCopies {
             entries.push((name.clone(), value.clone().filter(|value| !value.is_empty())));
         }
         let key = PartitionKey::new(entries);
-        Ok((self.whole.name_file(number, &key), key))
+        Ok(NewFile { path: self.whole.name_file(number, &key), key })
     }
 
-    /// Begins a file, in place of one with these statistics in the log.
+    /// Begins a file in place of one with `rows` rows. `stats`: of the `add` action of the old file.
     ///
     /// # Errors
     /// [`NotCopied::Refused`] if the statistics lack a column.
-    pub(crate) fn begin(&self, stats: &str, rows: u64) -> Result<CopiedFile, NotCopied> {
+    pub(crate) fn begin(&self, stats: &str, rows: u64) -> Result<FileRewrite, NotCopied> {
         let refused = NotCopied::Refused("the log lacks statistics of copied columns");
         let old = Stats::parse(stats).filter(|old| old.num_records == Some(rows) && old.tight_bounds != Some(false));
         let is_complete = |old: &Stats| {
@@ -164,25 +166,26 @@ impl ColumnCopies {
         let collector = StatsCollector::new(&self.part.format.schema, &IndexedColumns::Named(leaves))
             .with_prefix_length(self.spec.string_prefix_length);
         let encoder = CopyingEncoder::new((whole, part), Arc::clone(&self.is_new), collector)?;
-        Ok(CopiedFile { encoder, rows: 0 })
+        Ok(FileRewrite { encoder, rows: 0 })
     }
 
-    /// Encodes rows of the current row group: the new columns, under logical names.
+    /// Encodes rows of the current row group. `rows`: the new columns, by their logical names.
     ///
     /// # Errors
     /// `Invalid` for rows that do not fit the table.
-    pub(crate) fn write(&self, file: &mut CopiedFile, rows: &RecordBatch) -> Result<()> {
+    pub(crate) fn write(&self, file: &mut FileRewrite, rows: &RecordBatch) -> Result<()> {
         file.encoder.write(&self.part.conformer.conform(rows)?)?;
         file.rows = file.rows.saturating_add(rows.num_rows() as u64);
         Ok(())
     }
 
-    /// Ends a file of this size. `stats`: as for [`ColumnCopies::begin`].
+    /// The new file for the transaction. `stats`: as for [`ColumnRewrite::begin`]. `size`: bytes of the new file.
     pub(crate) fn data_file(
         &self,
         ended: &EndedFile,
         stats: &str,
-        (path, key, size): (DataPath, &PartitionKey, u64),
+        NewFile { path, key }: NewFile,
+        size: u64,
     ) -> Result<DataFile> {
         let lost = || Error::internal("statistics were lost");
         let (old, new) = (Stats::parse(stats).ok_or_else(lost)?, Stats::parse(&ended.stats).ok_or_else(lost)?);
@@ -219,41 +222,50 @@ impl ColumnCopies {
     }
 }
 
-/// A file that is being encoded.
-pub(crate) struct CopiedFile {
+/// The path of a new file in the table, and the partition that it belongs to.
+pub(crate) struct NewFile {
+    pub(crate) path: DataPath,
+    key: PartitionKey,
+}
+
+/// A file that is being rewritten.
+pub(crate) struct FileRewrite {
     encoder: CopyingEncoder,
     rows: u64,
 }
 
-/// The end of a file.
+/// A file whose last row group was written.
 pub(crate) struct EndedFile {
-    /// Bytes that were not taken yet.
+    /// Its last bytes, to upload.
     pub(crate) rest: Bytes,
+    /// Statistics of the new columns.
     stats: String,
     rows: u64,
 }
 
-impl CopiedFile {
+impl FileRewrite {
     /// Bytes of the current row group in memory.
     pub(crate) fn memory(&self) -> usize {
         self.encoder.memory()
     }
 
-    /// Ends the row group, with the chunks of the leaves that are not new. Returns bytes to upload.
+    /// Ends the row group. `copied`: the column chunks of the leaves that are not new. Returns bytes to upload.
     pub(crate) fn end_group(&mut self, copied: Vec<CopiedChunk>) -> Result<Bytes> {
         self.encoder.end_group(copied)?;
         Ok(self.encoder.take())
     }
 
+    /// Ends the file.
     pub(crate) fn finish(self) -> Result<EndedFile> {
         let (rest, stats) = self.encoder.finish()?;
         Ok(EndedFile { rest, stats, rows: self.rows })
     }
 }
 
+/// The members of an object of the statistics, one for each column, as text.
 type Members<'t> = BTreeMap<String, &'t RawValue>;
 
-/// Statistics of a file in the log, whose values are not read.
+/// The statistics of an `add` action. The values of columns are not parsed.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Stats<'t> {
