@@ -455,6 +455,20 @@ fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
     Ok(data_type)
 }
 
+fn from_arrow_list(element: &Field, name: &str, depth: usize) -> Result<DataType> {
+    let contains_null = element.is_nullable();
+    let element = from_explained(element, name, depth + 1)?;
+    Ok(DataType::Array(Arc::new(ArrayType { element, contains_null })))
+}
+
+fn from_arrow_map([key, value]: [&Field; 2], name: &str, depth: usize) -> Result<DataType> {
+    Ok(DataType::Map(Arc::new(MapType {
+        key: from_explained(key, name, depth + 1)?,
+        value: from_explained(value, name, depth + 1)?,
+        value_contains_null: value.is_nullable(),
+    })))
+}
+
 fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataType> {
     if depth > MAX_DEPTH {
         return Err(Error::invalid(format!("column `{name}` nests deeper than {MAX_DEPTH} levels; flatten it")));
@@ -492,17 +506,11 @@ fn from_arrow_type(arrow: &ArrowType, name: &str, depth: usize) -> Result<DataTy
         | ArrowType::ListView(element)
         | ArrowType::LargeListView(element)
         | ArrowType::FixedSizeList(element, _) => {
-            let contains_null = element.is_nullable();
-            let element = from_explained(element, name, depth + 1)?;
-            return Ok(DataType::Array(Arc::new(ArrayType { element, contains_null })));
+            return from_arrow_list(element, name, depth);
         }
         ArrowType::Map(entries, _) => match entries.data_type() {
             ArrowType::Struct(fields) if fields.len() == 2 => {
-                return Ok(DataType::Map(Arc::new(MapType {
-                    key: from_explained(&fields[0], name, depth + 1)?,
-                    value: from_explained(&fields[1], name, depth + 1)?,
-                    value_contains_null: fields[1].is_nullable(),
-                })));
+                return from_arrow_map([&fields[0], &fields[1]], name, depth);
             }
             _ => return refuse("its entries are not key and value"),
         },

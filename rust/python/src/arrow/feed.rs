@@ -16,6 +16,7 @@ use deltic_protocol::error::Error;
 use futures::stream::{self, BoxStream, StreamExt};
 use pyo3::prelude::*;
 use tokio::sync::mpsc::{self, Receiver, Sender, error::TrySendError};
+use tokio::task::JoinHandle;
 
 use super::import::{ImportedStream, Source};
 use super::imported_arrays::park_while_finalizing;
@@ -107,7 +108,7 @@ where
     let runtime = Runtime::of_process(py)?;
     let (sender, receiver) = mpsc::channel(BATCHES_AHEAD);
     let mut reporting = Reporting::begin(py);
-    let mut consumer = runtime.spawn(reporting.observers().scope(consume(channel_stream(receiver))));
+    let consumer = runtime.spawn(reporting.observers().scope(consume(channel_stream(receiver))));
     let outcome = feed(py, &runtime, &mut rows, &sender, &mut reporting);
     // The producer's stream is released before this thread waits for anything.
     drop(rows);
@@ -129,6 +130,17 @@ where
         stopped?;
         return Err(failure);
     }
+    end_consumer(py, &runtime, consumer, reporting, cleanup)
+}
+
+/// Waits for the end of a consumer that was sent all batches, and returns its result.
+fn end_consumer<T: Send + 'static>(
+    py: Python<'_>,
+    runtime: &Runtime,
+    mut consumer: JoinHandle<std::result::Result<T, Error>>,
+    mut reporting: Reporting,
+    cleanup: impl Future<Output = ()> + Send,
+) -> Result<T> {
     match runtime.block_on(py, &mut consumer) {
         Ok(Ok(done)) => {
             let done = done?;

@@ -9,6 +9,17 @@ use crate::storage::Storage;
 use crate::syncing::Syncing;
 
 pub(super) async fn writing(storage: &Storage) {
+    check_puts(storage).await;
+    check_files_synced_later(storage).await;
+    check_hints(storage).await;
+    check_large_puts(storage).await;
+    assert!(list(storage, "w/.tmp", "").await.is_empty());
+    check_files_of_pieces(storage).await;
+    check_given_up_files(storage).await;
+}
+
+/// Checks small puts, conditional or not, and that a file appears when it is finished.
+async fn check_puts(storage: &Storage) {
     storage.put("w/a", Bytes::from_static(b"1")).await.unwrap();
     storage.put("w/a", Bytes::from_static(b"2")).await.unwrap();
     assert_eq!(storage.get("w/a").await.unwrap(), "2");
@@ -23,8 +34,10 @@ pub(super) async fn writing(storage: &Storage) {
     writer.write(Bytes::from_static(b"6")).await.unwrap();
     assert_eq!(writer.finish().await.unwrap(), 2);
     assert_eq!(storage.get("w/new/c").await.unwrap(), "56");
+}
 
-    // Files that are synced later, and a file that refers to them.
+/// Checks files that are synced later, and a file that refers to them.
+async fn check_files_synced_later(storage: &Storage) {
     let mut before = Syncing::default();
     let files = [Bytes::new(), Bytes::from_static(b"7"), Bytes::from(vec![7u8; 3 << 20])];
     for (data, alone) in files.iter().flat_map(|data| [(data.clone(), false), (data.clone(), true)]) {
@@ -40,17 +53,20 @@ pub(super) async fn writing(storage: &Storage) {
     let again = storage.put_if_absent_after("w/refers", Bytes::from_static(b"9"), Syncing::default()).await;
     assert!(matches!(again, Ok(Put::Exists)));
     assert_eq!(storage.get("w/refers").await.unwrap(), "8");
+}
 
+/// Checks puts of files that need not be durable.
+async fn check_hints(storage: &Storage) {
     assert!(matches!(storage.put_hint_if_absent("w/hint", Bytes::from_static(b"1")).await, Ok(Put::Created)));
     assert!(matches!(storage.put_hint_if_absent("w/hint", Bytes::from_static(b"2")).await, Ok(Put::Exists)));
     assert_eq!(storage.get("w/hint").await.unwrap(), "1");
     storage.put_hint("w/hint", Bytes::from_static(b"3")).await.unwrap();
     assert_eq!(storage.get("w/hint").await.unwrap(), "3");
+}
 
+/// Checks a file of several pieces, and one of none.
+async fn check_files_of_pieces(storage: &Storage) {
     let piece = Bytes::from(vec![7u8; 3 << 20]);
-    check_large_puts(storage).await;
-    assert!(list(storage, "w/.tmp", "").await.is_empty());
-
     let mut writer = storage.create_file("w/new/large").await.unwrap();
     for _ in 0..7 {
         writer.write(piece.clone()).await.unwrap();
@@ -60,7 +76,11 @@ pub(super) async fn writing(storage: &Storage) {
 
     assert_eq!(storage.create_file("w/new/zero").await.unwrap().finish().await.unwrap(), 0);
     assert_eq!(storage.head("w/new/zero").await.unwrap().size, 0);
+}
 
+/// Checks that nothing is left of files whose writers were aborted or dropped.
+async fn check_given_up_files(storage: &Storage) {
+    let piece = Bytes::from(vec![7u8; 3 << 20]);
     let mut aborted = storage.create_file("w/gone/d").await.unwrap();
     aborted.write(piece.clone()).await.unwrap();
     aborted.abort().await.unwrap();

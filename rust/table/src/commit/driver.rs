@@ -72,15 +72,7 @@ pub async fn try_commit(
                 sleep(wait.unwrap_or_default(), retry).await;
                 commit_loop.waited(wait.is_some());
             }
-            Step::ReadFrom { version, count } => {
-                let versions = (0..count as u64).map(|more| version.saturating_add(more));
-                let mut reads = stream::iter(versions).map(|version| committer.read(version)).buffered(count);
-                while let Some(read) = reads.next().await {
-                    if !commit_loop.read(read) {
-                        break;
-                    }
-                }
-            }
+            Step::ReadFrom { version, count } => read_from(&mut commit_loop, committer, version, count).await,
             Step::MakeDurable { version } => commit_loop.made_durable(committer.make_durable(version).await),
             Step::CheckBaseAfterPut { base, version } => {
                 commit_loop.base_checked_after_put(was_cleaned_past(committer, &[base], version).await);
@@ -90,6 +82,17 @@ pub async fn try_commit(
                 return Ok(*committed);
             }
             Step::Failed(failed) => return Err(failed),
+        }
+    }
+}
+
+/// Reads versions in order, up to `count` at once, until the loop needs no more.
+async fn read_from(commit_loop: &mut CommitLoop, committer: &dyn Committer, version: u64, count: usize) {
+    let versions = (0..count as u64).map(|more| version.saturating_add(more));
+    let mut reads = stream::iter(versions).map(|version| committer.read(version)).buffered(count);
+    while let Some(read) = reads.next().await {
+        if !commit_loop.read(read) {
+            break;
         }
     }
 }

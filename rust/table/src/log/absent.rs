@@ -27,7 +27,7 @@ pub(super) async fn explain(storage: &Storage, error: Error) -> Error {
     Error::not_found(format!("this is not a Delta table: {reason}")).in_table(storage.location())
 }
 
-/// The message: what is wrong and what to do.
+/// The message: what is wrong and what to do, by the files in the folder and in its folder `metadata`.
 fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String {
     let name = |file: &FileMeta| file.path.rsplit('/').next().unwrap_or_default().to_ascii_lowercase();
     let last = location.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
@@ -61,6 +61,11 @@ fn reason(location: &str, folder: &[FileMeta], metadata: &[FileMeta]) -> String 
             if folder.len() < COUNT_LIMIT { folder.len().to_string() } else { "many".to_owned() }
         );
     }
+    reason_by_name(last)
+}
+
+/// As [`reason`], for a location without files. `last`: the last part of its name.
+fn reason_by_name(last: &str) -> String {
     if last.contains(['*', '?', '[']) {
         return "a location is not a pattern, and nothing has exactly this name; give the location of one table, and \
                 choose its rows with `filter`"
