@@ -371,3 +371,67 @@ def test_a_damaged_file_is_an_error_and_leaves_no_file(uri: str) -> None:
     with pytest.raises(DelticError, match="decoded"):
         table.update({"value": "0"}, "id < 100")
     assert sorted(Path(uri).glob("*.parquet")) == before
+
+
+def test_a_page_without_its_checksum_is_not_copied(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    rows = rows_of(random.Random(6)).select(["id", "value", "text"])
+    path = Path(uri, "a.parquet")
+    path.parent.mkdir()
+    pq.write_table(rows, path, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    deltic.convert(uri)
+    damaged = bytearray(path.read_bytes())
+    column = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    damaged[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
+    path.write_bytes(damaged)
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    with pytest.raises(DelticError, match="a.parquet"):
+        Table(uri).update({"value": "0"}, "id = 5")
+    assert reasons(caplog) == ["its pages are not as they should be"]
+    assert Table(uri).snapshot().version == 0
+    assert sorted(Path(uri).glob("*.parquet")) == [path]
+
+
+@pytest.mark.parametrize("member", ["size", "offset"])
+def test_negative_places_in_a_footer_are_corrupt(uri: str, member: str) -> None:
+    table = made(uri, {})
+    path = Path(uri, _adds_of(uri, 1)["path"])
+    whole = path.read_bytes()
+    column = pq.ParquetFile(path).metadata.row_group(1).column(2)
+    size = b"\x16" + varint(column.total_compressed_size)
+    # The offset of the first data page follows two fields after the size.
+    claim = size if member == "size" else size + b"\x26" + varint(column.data_page_offset)
+    at = whole.rindex(claim) + (1 if member == "size" else len(size) + 1)
+    path.write_bytes(whole[:at] + bytes([whole[at] | 1]) + whole[at + 1 :])
+    for call in (lambda: table.scan().to_arrow(), lambda: table.update({"value": "0"}, "id < 100")):
+        with pytest.raises(DelticError, match="the column chunk of `text` has a negative offset or size"):
+            call()
+
+
+def test_inexact_bounds_of_another_writer_are_not_kept(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    """delta-rs ignores NaN, and prints the bounds of decimals as doubles."""
+    chance, great = random.Random(7), Decimal("99920091418229529.399")
+    rows = pa.table(
+        {
+            "id": pa.array(range(3000)),
+            "value": pa.array(range(3000)),
+            "text": [chance.randbytes(20).hex() for _ in range(3000)],
+            "real": [float("nan") if number == 5 else float(number % 100) for number in range(3000)],
+            "price": pa.array([great if number == 7 else Decimal(1) for number in range(3000)], pa.decimal128(30, 3)),
+        }
+    )
+    deltalake.write_deltalake(uri, rows)
+    table = Table(uri)
+    caplog.set_level(logging.DEBUG, logger="deltic")
+    table.update({"value": "value + 1"}, "id < 10")
+    assert reasons(caplog) == ["another writer's bounds of floats or decimals may be inexact"]
+    (add,) = last_adds(uri)
+    stats = json.loads(add["stats"], parse_float=Decimal)
+    assert "real" not in stats["maxValues"]
+    assert stats["maxValues"]["price"] == great
+    # Bounds of deltic are exact: the next update copies.
+    caplog.clear()
+    table.update({"value": "value + 1"}, "id < 10")
+    assert reasons(caplog) == []
+    (again,) = last_adds(uri)
+    assert json.loads(again["stats"], parse_float=Decimal)["maxValues"]["price"] == great
+    assert table.scan(filter="real > 1000").count() == 1

@@ -11,7 +11,8 @@ use std::sync::LazyLock;
 use deltic_protocol::schema::json::MAX_DEPTH;
 use parquet::errors::ParquetError;
 use parquet::file::metadata::{
-    ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+    ColumnChunkMetaData, ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy,
+    RowGroupMetaData,
 };
 
 use crate::thrift::{BINARY, I32, LIST, STRUCT, Thrift};
@@ -44,7 +45,21 @@ pub fn parse(metadata: &[u8]) -> Result<ParquetMetaData, ParquetError> {
     // Statistics of page encodings are skipped: the pages have their encodings.
     static OPTIONS: LazyLock<ParquetMetaDataOptions> =
         LazyLock::new(|| ParquetMetaDataOptions::new().with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll));
-    ParquetMetaDataReader::decode_metadata_with_options(metadata, Some(&OPTIONS))
+    let metadata = ParquetMetaDataReader::decode_metadata_with_options(metadata, Some(&OPTIONS))?;
+    let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
+    // The crate panics when it is asked for the bytes of such a chunk.
+    let is_before_file = |chunk: &ColumnChunkMetaData| {
+        chunk.compressed_size() < 0
+            || chunk.data_page_offset() < 0
+            || chunk.dictionary_page_offset().is_some_and(|offset| offset < 0)
+    };
+    match chunks.into_iter().find(|chunk| is_before_file(chunk)) {
+        Some(chunk) => Err(ParquetError::General(format!(
+            "the column chunk of `{}` has a negative offset or size",
+            chunk.column_path().string()
+        ))),
+        None => Ok(metadata),
+    }
 }
 
 /// Reads a `FileMetaData` in Thrift's compact form; `None` if it must not be decoded.

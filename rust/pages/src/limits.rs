@@ -82,14 +82,29 @@ pub struct DataPage {
 
 /// Checks the page headers of `chunk`, all bytes of `column`.
 pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, ParquetError> {
-    check_pages(chunk, column, |_| ())
+    walk(chunk, column, |_, _, _| Ok(()))
 }
 
-/// As [`check`]; `each` is given the data pages in their order.
-pub fn check_pages(
+/// As [`check`], and compares the checksums of pages that have one. Returns the data pages in their order.
+pub fn check_pages(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(PageLimits, Vec<DataPage>), ParquetError> {
+    let mut pages = Vec::new();
+    let limits = walk(chunk, column, |header, place, page| {
+        if header.checksum.is_some_and(|checksum| checksum != crc32fast::hash(page)) {
+            return Err(refused("a page does not have its checksum"));
+        }
+        if header.is_data {
+            pages.push(place);
+        }
+        Ok(())
+    })?;
+    Ok((limits, pages))
+}
+
+/// Checks the page headers of `chunk`, and calls `each` with every one, the place of the page, and its bytes without the header.
+fn walk(
     chunk: &Bytes,
     column: &ColumnChunkMetaData,
-    mut each: impl FnMut(DataPage),
+    mut each: impl FnMut(&PageHeader, DataPage, &[u8]) -> Result<(), ParquetError>,
 ) -> Result<PageLimits, ParquetError> {
     let mut thrift = Thrift { bytes: chunk };
     let mut claims = PageLimits::default();
@@ -115,10 +130,8 @@ pub fn check_pages(
             claims.dictionary_encoded = claims.dictionary_encoded.saturating_add(header.values);
         }
         has_lengths |= header.has_lengths;
-        if header.is_data {
-            let (start, bytes) = (chunk.len() - left, left - thrift.bytes.len());
-            each(DataPage { start: start as u64, bytes: bytes as u64, values: header.values });
-        }
+        let (start, bytes) = (chunk.len() - left, left - thrift.bytes.len());
+        each(&header, DataPage { start: start as u64, bytes: bytes as u64, values: header.values }, page)?;
     }
     let most = BASE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(MAX_EXPANSION_RATIO));
     // Nulls take the same width.
@@ -153,6 +166,8 @@ fn refused(what: &str) -> ParquetError {
 struct PageHeader {
     uncompressed: u64,
     compressed: usize,
+    /// CRC-32 of the page without its header.
+    checksum: Option<u32>,
     /// Values of a data page.
     values: u64,
     /// Values of a dictionary.
@@ -182,6 +197,7 @@ impl PageHeader {
             match id {
                 2 => uncompressed = Some(u64::try_from(thrift.int()?).ok()?),
                 3 => compressed = Some(usize::try_from(thrift.int()?).ok()?),
+                4 => header.checksum = Some(i32::try_from(thrift.int()?).ok()?.cast_unsigned()),
                 5 => header.data_page(thrift, 2)?,
                 7 => header.entries = Some(dictionary_entries(thrift)?),
                 8 => header.data_page(thrift, 4)?,

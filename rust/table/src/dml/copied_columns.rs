@@ -180,7 +180,7 @@ impl ColumnCopier {
         let Some(stats) = &task.stats else { return refuse("the log has no statistics of it") };
         let source = self.open(task).await?;
         let rows = source.groups.iter().map(|group| group.rows).fold(0, u64::saturating_add);
-        let file = self.rewrite.begin(stats, rows)?;
+        let file = self.rewrite.begin(stats, rows, is_by_deltic(source.metadata.metadata()))?;
         let memory = source.groups.iter().map(|group| group.bytes().saturating_add(group.other_bytes)).max();
         let permits = memory.unwrap_or_default().saturating_mul(2) / BYTES_PER_PERMIT + 1;
         let permits = u32::try_from(permits.min(MEMORY_LIMIT / BYTES_PER_PERMIT)).unwrap_or(u32::MAX);
@@ -411,8 +411,7 @@ impl FetchedChunk {
         let Self { leaf, start, bytes, offset_index, column_index } = self;
         let group = file.metadata().row_group(group);
         let metadata = group.column(leaf).clone();
-        let mut pages = Vec::new();
-        let claims = limits::check_pages(&bytes, &metadata, |page| pages.push(page)).ok()?;
+        let (claims, pages) = limits::check_pages(&bytes, &metadata).ok()?;
         let first_data_page = start.checked_add(pages.first()?.start)?;
         if i64::try_from(claims.values) != Ok(metadata.num_values())
             || i64::try_from(first_data_page) != Ok(metadata.data_page_offset())
@@ -436,12 +435,16 @@ impl FetchedChunk {
         };
         // Old versions of other libraries compared decimals as unsigned bytes. Readers know them by the name in the footer,
         // which is not copied.
-        let writer = file.metadata().file_metadata().created_by();
-        let compares_decimals = writer.is_some_and(|writer| writer.starts_with("deltic version "))
-            || metadata.column_type() != PhysicalType::FIXED_LEN_BYTE_ARRAY;
+        let compares_decimals =
+            is_by_deltic(file.metadata()) || metadata.column_type() != PhysicalType::FIXED_LEN_BYTE_ARRAY;
         let has_ordered_bounds = compares_decimals && has_ordered_bounds(file, leaf);
         Some(CopiedChunk { metadata, bytes, has_ordered_bounds, offset_index, column_index })
     }
+}
+
+/// Whether deltic wrote a file.
+fn is_by_deltic(file: &ParquetMetaData) -> bool {
+    file.file_metadata().created_by().is_some_and(|writer| writer.starts_with("deltic version "))
 }
 
 /// Whether an offset index has these pages of a column chunk that begins at `start`. `is_flat`: whether each row has one value;

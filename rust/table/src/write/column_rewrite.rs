@@ -14,7 +14,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use deltic_protocol::action::{Add, PartitionValues};
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::schema::{DataType, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
 use parquet::schema::types::SchemaDescriptor;
 use serde::Deserialize;
@@ -140,22 +140,24 @@ impl ColumnRewrite {
         Ok(NewFile { path: self.whole.name_file(number, &key), key })
     }
 
-    /// Begins a file in place of one with `rows` rows. `stats`: of the `add` action of the old file.
+    /// Begins a file in place of one with `rows` rows. `stats`: of the `add` action of the old file; `is_by_deltic`: whether
+    /// deltic wrote that file.
     ///
     /// # Errors
-    /// [`NotCopied::Refused`] if the statistics lack a column.
-    pub(crate) fn begin(&self, stats: &str, rows: u64) -> Result<FileRewrite, NotCopied> {
+    /// [`NotCopied::Refused`] if the statistics lack a column, or may be wrong.
+    pub(crate) fn begin(&self, stats: &str, rows: u64, is_by_deltic: bool) -> Result<FileRewrite, NotCopied> {
         let refused = NotCopied::Refused("the log lacks statistics of copied columns");
         let old = Stats::parse(stats).filter(|old| old.num_records == Some(rows) && old.tight_bounds != Some(false));
-        let is_complete = |old: &Stats| {
-            let copied = self.indexed.fields.iter().filter(|field| !self.new_columns.contains(&field.name));
-            let counts = |name| serde_json::from_str::<Value>(old.null_count.get(name)?.get()).ok();
-            copied
-                .into_iter()
-                .all(|field| counts(&field.name).is_some_and(|count| has_counts(&field.data_type, &count)))
-        };
-        if !old.is_some_and(|old| is_complete(&old)) {
-            return Err(refused);
+        let Some(old) = old else { return Err(refused) };
+        for field in self.indexed.fields.iter().filter(|field| !self.new_columns.contains(&field.name)) {
+            let of = |members: &Members<'_>| serde_json::from_str::<Value>(members.get(&field.name)?.get()).ok();
+            if !of(&old.null_count).is_some_and(|counts| has_counts(&field.data_type, &counts)) {
+                return Err(refused);
+            }
+            let mut bounds = [of(&old.min_values), of(&old.max_values)].into_iter().flatten();
+            if !is_by_deltic && bounds.any(|bounds| has_inexact_bounds(&field.data_type, &bounds)) {
+                return Err(NotCopied::Refused("another writer's bounds of floats or decimals may be inexact"));
+            }
         }
         let (Some(whole), Some(part)) = (self.whole.format.fixed_layout(), self.part.format.fixed_layout()) else {
             return Err(refused);
@@ -298,5 +300,20 @@ fn has_counts(data_type: &DataType, counts: &Value) -> bool {
             counts.as_object().is_some_and(has)
         }
         _ => counts.is_u64(),
+    }
+}
+
+/// Whether there is a bound of a column for which writers print inexact ones: delta-rs ignores NaN, which is greater than every
+/// number, and rounds decimals to doubles.
+fn has_inexact_bounds(data_type: &DataType, bounds: &Value) -> bool {
+    match data_type {
+        DataType::Struct(inner) => inner
+            .fields
+            .iter()
+            .any(|field| bounds.get(&field.name).is_some_and(|bounds| has_inexact_bounds(&field.data_type, bounds))),
+        DataType::Primitive(PrimitiveType::Float | PrimitiveType::Double | PrimitiveType::Decimal { .. }) => {
+            !bounds.is_null()
+        }
+        _ => false,
     }
 }
