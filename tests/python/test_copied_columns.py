@@ -384,7 +384,7 @@ def test_a_page_without_its_checksum_is_not_copied(uri: str, caplog: pytest.LogC
     damaged[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
     path.write_bytes(damaged)
     caplog.set_level(logging.DEBUG, logger="deltic")
-    with pytest.raises(DelticError, match="a.parquet"):
+    with pytest.raises(DelticError, match=r"a\.parquet"):
         Table(uri).update({"value": "0"}, "id = 5")
     assert reasons(caplog) == ["its pages are not as they should be"]
     assert Table(uri).snapshot().version == 0
