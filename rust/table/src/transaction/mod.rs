@@ -7,4 +7,4 @@ pub use crate::commit::{
     CommitContext, Committed, DeletionVectorStore, ENGINE_INFO, Failed, NoDeletionVectors, PreparedCommit, RetryPolicy,
     commit, load_table_state, try_commit,
 };
-pub(crate) use crate::commit::{CommitSeries, nothing_committed, unless_cancelled};
+pub(crate) use crate::commit::{CommitSeries, nothing_committed, stop_if_cancelled, unless_cancelled};
