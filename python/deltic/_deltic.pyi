@@ -281,6 +281,7 @@ def vacuum(
     retention: tuple[int | None, bool],
     lite: bool,
     dry_run: bool,
+    log: bool,
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
 def vacuum_distributed(
@@ -288,6 +289,7 @@ def vacuum_distributed(
     retention: tuple[int | None, bool],
     lite: bool,
     dry_run: bool,
+    log: bool,
     inventory: Any = None,
 ) -> DistributedVacuum: ...
 def sweep_files(task: bytes, storage_options: dict[str, str] | None) -> bytes: ...
