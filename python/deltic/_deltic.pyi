@@ -282,6 +282,7 @@ def vacuum(
     retention: tuple[int | None, bool],
     lite: bool,
     dry_run: bool,
+    log: bool,
     inventory: Any = None,
 ) -> tuple[str, ArrowStream | None]: ...
 def vacuum_distributed(
@@ -289,6 +290,7 @@ def vacuum_distributed(
     retention: tuple[int | None, bool],
     lite: bool,
     dry_run: bool,
+    log: bool,
     inventory: Any = None,
 ) -> DistributedVacuum: ...
 def sweep_files(task: bytes, storage_options: dict[str, str] | None) -> bytes: ...

@@ -281,6 +281,7 @@ class MaintenanceMethods:
         mode: VacuumMode = "full",
         dry_run: bool = False,
         force: bool = False,
+        log: bool = True,
         inventory: Any = None,
     ) -> VacuumResult:
         """Delete files that no version within the retention needs.
@@ -288,8 +289,9 @@ class MaintenanceMethods:
         Kept are the files of every version that was current within the retention, their deletion vectors and change
         files, and all files written since, whose writer may not have committed yet. All others below the table are
         deleted, except files and folders whose names begin with `_` or `.`. Versions before the retention can no longer
-        be read. The history gets a commit at the beginning and one at the end; memory grows with the number of kept
-        files (8 bytes each, 16 on a local disk). If a vacuum fails or is stopped, the table is intact; call this again.
+        be read. The history gets a commit at the beginning and one at the end, unless `log` is False; memory grows with
+        the number of kept files (8 bytes each, 16 on a local disk). If a vacuum fails or is stopped, the table is
+        intact; call this again.
 
         Arguments:
             retention: A `timedelta`, a number of hours, or a string such as `"7 days"`, `"1 week"` or `"168 hours"`; by
@@ -299,8 +301,12 @@ class MaintenanceMethods:
             dry_run: True returns the files, as `VacuumResult.files`, and deletes none.
             force: True allows a retention shorter than the table's. It may delete files that running reads and writes
                 need.
+            log: False leaves the vacuum out of the history. It then writes nothing before it deletes files, so that it
+                can make space on a full disk. (delta-spark's `spark.databricks.delta.vacuum.logging.enabled`.)
             inventory: Instead of listing, a table with the columns `path`, `length`, `isDir` and `modificationTime`
-                (milliseconds), as for delta-spark's `USING INVENTORY`.
+                (milliseconds), as for delta-spark's `USING INVENTORY`. It is read once, in batches, so that a
+                `RecordBatchReader` may be larger than the memory; its files go to a temporary file (in `TMPDIR`) and
+                take 8 bytes of memory each.
 
         Raises `InvalidInputError` for a retention shorter than the table's without `force`, and for a lite vacuum of a
         table whose log lacks commits that it has to read; `UnsupportedFeatureError` for a table that deltic cannot
@@ -314,7 +320,7 @@ class MaintenanceMethods:
         >>> table.vacuum(0, force=True).files_deleted
         1
         """
-        arguments = vacuum_arguments(retention, mode, dry_run, force, inventory)
+        arguments = vacuum_arguments(retention, mode, dry_run, force, log, inventory)
         with operation("vacuum", self._core.uri) as span:
             return span.record(VacuumResult.parse(*_deltic.vacuum(self._core, *arguments)))
 

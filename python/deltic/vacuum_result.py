@@ -9,7 +9,6 @@ from datetime import timedelta
 from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from deltic.arguments import check_bool, duration_ms
 from deltic.display import counted, html_table, size
@@ -82,44 +81,24 @@ class VacuumResult:
 
 
 def vacuum_arguments(
-    retention: timedelta | float | str | None, mode: object, dry_run: object, force: object, inventory: Any
-) -> tuple[tuple[int | None, bool], bool, bool, pa.Table | None]:
+    retention: timedelta | float | str | None,
+    mode: object,
+    dry_run: object,
+    force: object,
+    log: object,
+    inventory: Any,
+) -> tuple[tuple[int | None, bool], bool, bool, bool, Any]:
     """The checked arguments of a vacuum, in the form of the core."""
     if mode not in ("full", "lite"):
         raise InvalidInputError(f'mode must be "full" or "lite", not {mode!r}')
     length = (duration_ms(retention, "retention"), check_bool(force, "force"))
-    dry = check_bool(dry_run, "dry_run")
-    files = inventory_of(inventory)
-    if files is not None and mode == "lite":
-        raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")
-    return length, mode == "lite", dry, files
-
-
-def inventory_of(inventory: Any) -> pa.Table | None:
-    """The columns of an inventory that are used, without rows of folders."""
-    if inventory is None:
-        return None
-    if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
-        raise InvalidInputError(
-            "inventory must be a table (of pyarrow, polars, pandas or DuckDB) with the columns path, length, isDir and "
-            "modificationTime"
-        )
-    files = pa.table(inventory)
-    twice = [name for name in files.column_names if files.column_names.count(name) > 1]
-    if twice:
-        raise InvalidInputError(f"the inventory has the column {twice[0]!r} twice")
-    missing = [name for name in ("path", "length", "isDir", "modificationTime") if name not in files.column_names]
-    if missing:
-        raise InvalidInputError(f"the inventory lacks the column {missing[0]!r}")
-    types = {"path": pa.string(), "length": pa.int64(), "modificationTime": pa.int64()}
-    try:
-        is_folder = pc.cast(files["isDir"], pa.bool_())
-        if is_folder.null_count:
-            raise InvalidInputError("the inventory has rows whose isDir is null")
-        files = files.filter(pc.invert(is_folder))
-        if pa.types.is_timestamp(files.schema.field("modificationTime").type):
-            times = pc.cast(files["modificationTime"], pa.timestamp("ms"), safe=False)
-            files = files.set_column(files.column_names.index("modificationTime"), "modificationTime", times)
-        return pa.table({name: pc.cast(files[name], to) for name, to in types.items()})
-    except pa.ArrowException as error:
-        raise InvalidInputError(f"the inventory does not fit: {error}") from error
+    dry, logged = check_bool(dry_run, "dry_run"), check_bool(log, "log")
+    if inventory is not None:
+        if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
+            raise InvalidInputError(
+                "inventory must be a table (of pyarrow, polars, pandas or DuckDB) with the columns path, length, isDir "
+                "and modificationTime"
+            )
+        if mode == "lite":
+            raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")
+    return length, mode == "lite", dry, logged, inventory

@@ -391,7 +391,7 @@ ACCEPTED: dict[str, tuple[Callable[[T, dict[str, Any]], object], dict[str, Any]]
     "Table.write_manifests": (lambda t, a: t.write_manifests(**a), {"dry_run": True}),
     "Table.vacuum": (
         lambda t, a: t.vacuum(**{"retention": 0, "force": True, **a}),
-        {"retention": "1 week", "force": True, "dry_run": True},
+        {"retention": "1 week", "force": True, "dry_run": True, "log": False},
     ),
     "Table.restore": (
         lambda t, a: written_again(t).restore(

@@ -283,7 +283,7 @@ GOOD: dict[str, list[str]] = {
     "optimize": ["--where", "month = 2"],
     "purge": ["--where", "km = 1"],
     "repair": ["--recover-to", "1"],
-    "vacuum": ["--retention", "0", "--force"],
+    "vacuum": ["--retention", "0", "--force", "--no-log"],
     "convert": [],
     "restore": ["--version", "0"],
     "clone": ["{table}-copy", "--deep"],

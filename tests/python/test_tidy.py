@@ -48,8 +48,8 @@ TABLE: list[set[str]] = [
     {"table"},
 ]
 STORE: list[set[str]] = [
-    {"counts", "error_context", "events", "failures", "listing", "parallel", "put", "ranges"},
-    {"location", "syncing"},
+    {"counts", "error_context", "events", "failures", "listing", "put", "ranges", "stop"},
+    {"location", "parallel", "syncing"},
     {"config", "pin"},
     {"http"},
     {"dynamodb"},

@@ -23,6 +23,7 @@ from sample import log_actions
 
 import deltic
 from deltic.cli import main
+from deltic.vacuum_result import VacuumMode
 
 DAY = 24 * 60 * 60
 
@@ -74,6 +75,19 @@ def test_files_of_the_newest_version_are_kept(table: deltic.Table) -> None:
     assert rows(table) == [{"id": 2}]
     with pytest.raises(deltic.CorruptTableError, match="if VACUUM removed it"):
         rows(table, 0)
+
+
+@pytest.mark.parametrize("mode", ["full", "lite"])
+def test_a_vacuum_that_is_not_in_the_history(table: deltic.Table, mode: VacuumMode) -> None:
+    before, version = files(table), table.snapshot().version
+    planned = table.vacuum(0, force=True, mode=mode, dry_run=True)
+    done = table.vacuum(0, force=True, mode=mode, log=False)
+    assert done.files_deleted == planned.files_deleted == 2
+    assert planned.files is not None
+    assert before - files(table) == set(planned.files["path"].to_pylist())
+    assert deltic.Table(table.uri).snapshot().version == version
+    # The next lite vacuum begins after the commits that this one has handled.
+    assert table.vacuum(0, force=True, mode="lite", dry_run=True).files_seen == 0
 
 
 def test_history_records_start_and_end(table: deltic.Table) -> None:

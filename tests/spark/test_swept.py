@@ -25,7 +25,7 @@ from deltic.spark import maintenance
 from deltic.spark.delta_table import DeltaTable
 
 MONTH = 30 * 24 * 60 * 60
-FORCED = ((0, True), False, False, None)
+FORCED = ((0, True), False, False, True, None)
 
 
 def orphan(uri: str, path: str) -> str:
@@ -163,9 +163,10 @@ def test_a_late_task_does_not_delete_young_files(uri: str) -> None:
     assert table.scan().to_arrow().num_rows == 3
 
 
-def test_a_task_that_reaches_another_table_deletes_nothing(uri: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("log", [True, False])
+def test_a_task_that_reaches_another_table_deletes_nothing(uri: str, tmp_path: Path, log: bool) -> None:
     made(uri)
-    work = _deltic.vacuum_distributed(Table(uri)._core, *FORCED)
+    work = _deltic.vacuum_distributed(Table(uri)._core, (0, True), False, False, log, None)
     shutil.move(uri, tmp_path / "elsewhere")
     made(uri)
     before = files_of(uri)
@@ -174,6 +175,16 @@ def test_a_task_that_reaches_another_table_deletes_nothing(uri: str, tmp_path: P
     with pytest.raises(deltic.DelticError, match="another store than the driver"):
         work.end()
     assert {path for path in before if "_delta_log" not in path} <= files_of(uri)
+
+
+def test_a_vacuum_that_is_not_in_the_history(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    history = table.history()
+    planned = deltic.spark.vacuum(spark, uri, 0, force=True, dry_run=True)
+    done = deltic.spark.vacuum(spark, uri, 0, force=True, log=False)
+    assert done.files_deleted == planned.files_deleted > 0
+    assert table.history() == history
+    assert table.scan().to_arrow().num_rows == 2
 
 
 def test_a_new_file_in_the_root_is_kept(uri: str) -> None:
@@ -194,7 +205,7 @@ def test_the_history_records_a_failure_before_the_listing(uri: str) -> None:
     table.checkpoint()
     (Path(uri) / "_delta_log" / f"{0:020}.json").unlink()
     with pytest.raises(deltic.DelticError):
-        _deltic.vacuum_distributed(table._core, (0, True), True, False, None)
+        _deltic.vacuum_distributed(table._core, (0, True), True, False, True, None)
     assert ended(table)[0] == "FAILED"
 
 

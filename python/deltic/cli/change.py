@@ -61,6 +61,7 @@ def vacuum(arguments: argparse.Namespace) -> int:
         mode="lite" if arguments.lite else "full",
         dry_run=arguments.dry_run,
         force=arguments.force,
+        log=not arguments.no_log,
     )
     if arguments.json:
         print_json(result.to_dict())

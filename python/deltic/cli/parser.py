@@ -154,6 +154,7 @@ def _vacuum(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--lite", action="store_true", help="take removed files from the log, without a listing")
     parser.add_argument("--force", action="store_true", help="allow a retention shorter than the table's")
+    parser.add_argument("--no-log", action="store_true", help="leave it out of the history; needs no space on the disk")
     _add_dry_run(parser, "list the files, and delete none")
 
 

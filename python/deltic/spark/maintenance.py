@@ -162,6 +162,7 @@ def vacuum(
     mode: VacuumMode = "full",
     dry_run: bool = False,
     force: bool = False,
+    log: bool = True,
     inventory: Any = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> VacuumResult:
@@ -180,6 +181,7 @@ def vacuum(
         mode: `"full"` lists the table's folder, `"lite"` takes removed files from the log.
         dry_run: True deletes nothing, and returns the files.
         force: True allows a retention shorter than the table's.
+        log: False leaves the vacuum out of the history, and writes nothing before files are deleted.
         inventory: Files instead of a listing, as for `deltic.Table.vacuum`; also a Spark DataFrame with its columns,
             whose rows are collected to the driver.
         storage_options: The store's settings, as for `deltic.Table`.
@@ -190,8 +192,8 @@ def vacuum(
 
     A task that runs again or twice at the same time deletes no other files: the driver sets the cutoff, and younger
     files are kept. Files that the driver chose are deleted by name, on a local disk only if they are still old. A task
-    deletes nothing unless it finds the VACUUM START commit, and so uses the same store: environment variables are not
-    sent to executors, `storage_options` are.
+    deletes nothing unless it finds the newest commit that the driver found, and so uses the same store: environment
+    variables are not sent to executors, `storage_options` are.
 
     Files that an unfinished attempt deleted are not counted. If a job fails, the history says so, the table is intact,
     and the vacuum can be run again; a task that is still running goes on deleting.
@@ -207,7 +209,7 @@ def vacuum(
     checked_session(spark)
     table = shared(uri, storage_options)
     files = inventory.toArrow() if hasattr(inventory, "toArrow") else inventory
-    arguments = vacuum_arguments(retention, mode, dry_run, force, files)
+    arguments = vacuum_arguments(retention, mode, dry_run, force, log, files)
     with operation("vacuum", table.uri) as span:
         work = _deltic.vacuum_distributed(table._core, *arguments)
         try:

@@ -31,6 +31,7 @@ pub mod parallel;
 mod pin;
 mod put;
 mod ranges;
+mod stop;
 mod storage;
 mod syncing;
 
@@ -41,5 +42,6 @@ pub use listing::{FileMeta, Listed};
 pub use location::decode_path;
 pub use pin::Pin;
 pub use put::{Body, Put};
+pub use stop::Stop;
 pub use storage::Storage;
 pub use syncing::Syncing;

@@ -10,6 +10,7 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use tokio::task::JoinError;
 
 use crate::error::{Error, Result};
+use crate::stop::Stop;
 
 /// Why a computation did not finish.
 #[derive(Debug)]
@@ -55,8 +56,9 @@ pub fn processors() -> usize {
     *PROCESSORS
 }
 
-/// Runs pieces of work, so many at once, and returns the results in their order. Unlike in a buffered stream, a
-/// slow piece does not prevent later ones from starting.
+/// Runs pieces of work that only read, so many at once, and returns the results in their order. Unlike in a buffered stream,
+/// a slow piece does not prevent later ones from starting. After an error the others are dropped; [`run_to_end`] is for
+/// pieces that change files.
 pub async fn join_ordered<T, W: Future<Output = Result<T>>>(
     pieces: impl IntoIterator<Item = W>,
     at_once: usize,
@@ -66,6 +68,32 @@ pub async fn join_ordered<T, W: Future<Output = Result<T>>>(
     let mut done: Vec<(usize, T)> = stream::iter(numbered).buffer_unordered(at_once).try_collect().await?;
     done.sort_unstable_by_key(|(number, _)| *number);
     Ok(done.into_iter().map(|(_, done)| done).collect())
+}
+
+/// Runs pieces of work that change files, so many at once. After the first error no other piece begins, and those that run
+/// are asked to stop. Returns when none runs any more: the results in the order of the pieces, and the first error.
+pub async fn run_to_end<T, W: Future<Output = Result<T>>>(
+    pieces: impl IntoIterator<Item = W>,
+    at_once: usize,
+    stop: &Stop,
+) -> (Vec<T>, Option<Error>) {
+    let mut numbered = pieces.into_iter().enumerate().map(|(number, piece)| async move { (number, piece.await) });
+    // Asked for a piece only when one may begin.
+    let begun = stream::iter(std::iter::from_fn(|| if stop.is_requested() { None } else { numbered.next() }));
+    let mut running = std::pin::pin!(begun.buffer_unordered(at_once));
+    let (mut done, mut failed) = (Vec::new(), None);
+    while let Some((number, ended)) = running.next().await {
+        match ended {
+            Ok(result) => done.push((number, result)),
+            Err(error) => {
+                stop.request();
+                failed = failed.or(Some(error));
+            }
+        }
+    }
+    done.sort_unstable_by_key(|(number, _)| *number);
+    let failed = failed.or_else(|| stop.check().err());
+    (done.into_iter().map(|(_, result)| result).collect(), failed)
 }
 
 /// Runs work on any thread of the runtime, so that several run at once; stops when its result is no longer awaited.
@@ -119,6 +147,8 @@ pub async fn try_blocking<T: Send + 'static, E: Send + 'static>(
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::atomic::Ordering::Relaxed;
     use std::time::Duration;
 
     use super::*;
@@ -130,6 +160,29 @@ mod tests {
             Ok(number)
         };
         assert_eq!(join_ordered((0..20).map(piece), 3).await.unwrap(), (0..20).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn after_an_error_no_piece_begins_and_none_runs() {
+        let (stop, begun, ended) = (Stop::default(), AtomicUsize::new(0), AtomicUsize::new(0));
+        let piece = |number: u64| {
+            let (stop, begun, ended) = (&stop, &begun, &ended);
+            async move {
+                begun.fetch_add(1, Relaxed);
+                if number == 1 {
+                    return Err(Error::internal("the second piece"));
+                }
+                if number > 1 {
+                    stop.requested().await;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                ended.fetch_add(1, Relaxed);
+                stop.check().map(|()| number)
+            }
+        };
+        let (done, failed) = run_to_end((0..20).map(piece), 3, &stop).await;
+        assert_eq!((done, failed.unwrap().message()), (vec![], "the second piece"));
+        assert_eq!((begun.into_inner(), ended.into_inner()), (3, 2));
     }
 
     #[tokio::test]

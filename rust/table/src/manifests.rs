@@ -13,14 +13,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::Bytes;
 use deltic_protocol::commit::Conflict;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use futures::stream::{self, StreamExt, TryStreamExt};
+use futures::TryStreamExt;
 use serde::Serialize;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result};
+use crate::parallel::run_to_end;
 use crate::snapshot::Snapshot;
 use crate::write::layout::hive_folder;
-use deltic_store::{Storage, decode_path};
+use deltic_store::{Stop, Storage, decode_path};
 
 /// The folder of all manifests.
 const FOLDER: &str = "_symlink_format_manifest";
@@ -94,7 +95,9 @@ async fn write_once(snapshot: &Snapshot, dry_run: bool) -> Result<Manifests> {
             let lines: String = lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect();
             storage.put(&path, Bytes::from(lines)).await
         };
-        stream::iter(contents).map(put).buffer_unordered(CONCURRENT_PUTS).try_collect::<()>().await?;
+        if let (_, Some(error)) = run_to_end(contents.into_iter().map(put), CONCURRENT_PUTS, &Stop::default()).await {
+            return Err(error);
+        }
         for outcome in storage.delete_many(&manifests.deleted).await {
             outcome?;
         }

@@ -158,19 +158,20 @@ pub(crate) struct DistributedVacuum {
     dry_run: bool,
 }
 
-/// Commits VACUUM START, and collects the files to retain. The arguments are those of `vacuum`.
+/// Commits VACUUM START, unless `log` is false, and collects the files to retain. The arguments are those of `vacuum`.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (table, retention, lite, dry_run, inventory = None))]
+#[pyo3(signature = (table, retention, lite, dry_run, log, inventory = None))]
 pub(crate) fn vacuum_distributed(
     py: Python<'_>,
     table: &Table,
     retention: (Option<i64>, bool),
     lite: bool,
     dry_run: bool,
+    log: bool,
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<DistributedVacuum> {
-    let options = vacuum::options_of(py, retention, lite, dry_run, inventory)?;
+    let options = vacuum::options_of(py, retention, lite, (dry_run, log), inventory)?;
     let clock = Clock::default();
     let committer = table.0.committer();
     let context = CommitContext { committer: committer.as_ref(), retry: &clock };

@@ -3,6 +3,7 @@
 pub(crate) mod convert;
 pub(crate) mod copies;
 pub(crate) mod distributed;
+mod inventory;
 pub(crate) mod vacuum;
 
 use deltic_entry::entry;

@@ -2,39 +2,37 @@
 
 use std::sync::Arc;
 
-use arrow_array::cast::AsArray;
-use arrow_array::types::Int64Type;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use arrow_schema::{DataType, Field, Schema};
 use deltic_entry::entry;
-use deltic_store::FileMeta;
-use deltic_table::error::{Error, Result as CoreResult};
+use deltic_table::error::Error;
 use deltic_table::maintenance::{Search, VacuumOptions, Vacuumed};
-use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde_json::json;
 
-use crate::arrow::{ArrowStream, Batches, consume_batches, reader_from_py};
+use super::inventory::inventory_of;
+use crate::arrow::ArrowStream;
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::table::Table;
 use crate::transaction::run_to_end;
 
 /// `{"retention_ms", "files_seen", "files_deleted", "bytes_deleted", "nested_tables"}`, and in a dry run the files: `path`,
-/// `size` and `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. An `inventory`
-/// has the columns `path`, `length` and `modificationTime`.
+/// `size` and `modification_time`. `retention`: milliseconds, and whether it may be shorter than the table's. `log`:
+/// whether it is in the history. An `inventory` has the columns `path`, `length`, `isDir` and `modificationTime`.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (table, retention, lite, dry_run, inventory = None))]
+#[pyo3(signature = (table, retention, lite, dry_run, log, inventory = None))]
 pub(crate) fn vacuum(
     py: Python<'_>,
     table: &Table,
     retention: (Option<i64>, bool),
     lite: bool,
     dry_run: bool,
+    log: bool,
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<(String, Option<ArrowStream>)> {
-    let options = options_of(py, retention, lite, dry_run, inventory)?;
+    let options = options_of(py, retention, lite, (dry_run, log), inventory)?;
     let clock = Clock::default();
     let done = run_to_end(py, table.0.vacuum(options, &clock, &clock), &clock, |done| done.version)?;
     result(py, &done, dry_run)
@@ -45,18 +43,15 @@ pub(crate) fn options_of(
     py: Python<'_>,
     retention: (Option<i64>, bool),
     lite: bool,
-    dry_run: bool,
+    (dry_run, log): (bool, bool),
     inventory: Option<&Bound<'_, PyAny>>,
 ) -> Result<VacuumOptions> {
     let search = match inventory {
-        Some(files) => {
-            let collect = |rows: Batches| async move { rows.try_fold(Vec::new(), take_files).await };
-            Search::Inventory(consume_batches(py, reader_from_py(files)?, true, collect, std::future::ready(()))?)
-        }
+        Some(files) => Search::Inventory(inventory_of(py, files)?),
         None if lite => Search::Lite,
         None => Search::Full,
     };
-    Ok(VacuumOptions { retention_ms: retention.0, search, dry_run, force: retention.1 })
+    Ok(VacuumOptions { retention_ms: retention.0, search, dry_run, force: retention.1, log })
 }
 
 /// The result in the form of `vacuum`.
@@ -65,25 +60,6 @@ pub(crate) fn result(py: Python<'_>, done: &Vacuumed, dry_run: bool) -> Result<(
         "files_deleted": done.files_deleted, "bytes_deleted": done.bytes_deleted, "nested_tables": done.nested_tables});
     let found = if dry_run { Some(stream_of(py, done)?) } else { None };
     Ok((counts.to_string(), found))
-}
-
-async fn take_files(mut files: Vec<FileMeta>, batch: RecordBatch) -> CoreResult<Vec<FileMeta>> {
-    let missing = || Error::invalid("an inventory has the columns path, length and modificationTime");
-    let text = batch.column_by_name("path").and_then(|column| column.as_string_opt::<i32>()).ok_or_else(missing)?;
-    let number = |name: &str| {
-        let column = batch.column_by_name(name).and_then(|column| column.as_primitive_opt::<Int64Type>());
-        column.ok_or_else(missing)
-    };
-    let (lengths, times) = (number("length")?, number("modificationTime")?);
-    files.reserve(batch.num_rows());
-    for row in 0..batch.num_rows() {
-        if text.is_null(row) || times.is_null(row) {
-            return Err(Error::invalid(format!("row {row} of the inventory lacks its path or modificationTime")));
-        }
-        let size = if lengths.is_valid(row) { u64::try_from(lengths.value(row)).unwrap_or_default() } else { 0 };
-        files.push(FileMeta { path: text.value(row).to_owned(), size, modified_ms: times.value(row) });
-    }
-    Ok(files)
 }
 
 fn stream_of(py: Python<'_>, done: &Vacuumed) -> Result<ArrowStream> {

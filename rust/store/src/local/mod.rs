@@ -37,6 +37,7 @@ use crate::parallel;
 use crate::pin::{Identity, Pin};
 use crate::put::{Body, Put};
 use crate::ranges::merge;
+use crate::stop::Stop;
 use crate::syncing::Syncing;
 
 /// Ranges closer than this are read as one.
@@ -44,7 +45,7 @@ const GAP: u64 = 64 * 1024;
 /// How many files are opened together, and up to how many bytes they are read into one piece of memory.
 const MAX_OPEN_FILES: usize = 16;
 const MAX_JOINED_BYTES: u64 = 4 * 1024 * 1024;
-/// Bytes that are copied between two checks whether the copy is still needed.
+/// Bytes that are copied between two checks whether to stop.
 const COPY_STEP_BYTES: u64 = 64 * 1024 * 1024;
 /// How many files one thread deletes in a row, and how many threads do so.
 const DELETE_BATCH: usize = 256;
@@ -243,9 +244,10 @@ impl LocalDisk {
     }
 
     /// Copies the first `size` bytes of a file. The file system may share the blocks of both.
-    pub(crate) async fn copy(&self, mut source: File, path: String, size: u64) -> Result<()> {
+    pub(crate) async fn copy(&self, mut source: File, path: String, size: u64, stop: &Stop) -> Result<()> {
         let (mut writer, mut at) = (self.create_file(path), 0_u64);
         while at < size {
+            stop.check()?;
             let wanted = COPY_STEP_BYTES.min(size - at);
             let (file, copied) = writer.copy(source, wanted).await?;
             if copied < wanted {

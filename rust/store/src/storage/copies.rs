@@ -6,6 +6,7 @@ use super::{Backend, Storage};
 use crate::error::{Error, Result};
 use crate::local::real_path;
 use crate::location::{IN_URI, Location, Scheme, Target, split_scheme};
+use crate::stop::Stop;
 
 /// Bytes that a copy reads at a time.
 const PIECE: u64 = 8 * 1024 * 1024;
@@ -103,10 +104,16 @@ impl Storage {
     /// `NotFound` if it does not exist, `Corrupt` if it is shorter, or if the store's own copy has another size; `Storage` if
     /// the store has not finished its copy in time.
     pub async fn copy_from(&self, source: &Self, from: &str, to: &str, size: u64) -> Result<()> {
+        self.copy_unless_stopped(source, from, to, size, &Stop::default()).await
+    }
+
+    /// As [`Storage::copy_from`]. If it is asked to stop, it ends between two pieces with `Interrupted`, and no file is left.
+    pub async fn copy_unless_stopped(&self, source: &Self, from: &str, to: &str, size: u64, stop: &Stop) -> Result<()> {
+        stop.check()?;
         match (source.resolve_file(from)?, self.resolve_file(to)?) {
             ((Backend::Local(there), from_key), (Backend::Local(here), to_key)) => {
                 let file = there.open_to_copy(from_key).await.map_err(|e| source.with_context(e, from))?;
-                return here.copy(file, to_key, size).await.map_err(|e| self.with_context(e, to));
+                return here.copy(file, to_key, size, stop).await.map_err(|e| self.with_context(e, to));
             }
             ((Backend::Remote(there), from_key), (Backend::Remote(here), to_key)) if here.can_copy_from(&there) => {
                 let is_copied = here.copy(&from_key, &to_key, size).await.map_err(|e| self.with_context(e, to))?;
@@ -116,18 +123,19 @@ impl Storage {
             }
             _ => {}
         }
-        self.copy_in_pieces(source, from, to, size).await
+        self.copy_in_pieces(source, from, to, size, stop).await
     }
 
-    async fn copy_in_pieces(&self, source: &Self, from: &str, to: &str, size: u64) -> Result<()> {
+    async fn copy_in_pieces(&self, source: &Self, from: &str, to: &str, size: u64, stop: &Stop) -> Result<()> {
         let mut writer = self.create_file(to).await?;
         let mut at = 0;
         while at < size {
             let end = size.min(at.saturating_add(PIECE));
-            let copied = match source.get_range(from, at..end).await {
-                Ok(piece) => writer.write(piece).await,
-                Err(e) => Err(e),
+            let copied = async {
+                stop.check()?;
+                writer.write(source.get_range(from, at..end).await?).await
             };
+            let copied: Result<()> = copied.await;
             if let Err(error) = copied {
                 // The rest of it is invisible.
                 let _aborted = writer.abort().await;

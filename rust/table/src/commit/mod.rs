@@ -20,7 +20,7 @@ pub(crate) use commit_series::CommitSeries;
 pub use driver::{commit, try_commit};
 pub(crate) use driver::{log_committed, log_conflict};
 pub use retry::{CommitContext, RetryPolicy};
-pub(crate) use retry::{nothing_committed, unless_cancelled};
+pub(crate) use retry::{nothing_committed, stop_if_cancelled, unless_cancelled};
 pub use table_state::load_table_state;
 pub(crate) use vectors::TableVectors;
 pub use vectors::{DeletionVectorStore, NoDeletionVectors};

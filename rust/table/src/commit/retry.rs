@@ -7,6 +7,7 @@ use futures::future::{Either, select};
 
 use crate::committers::Committer;
 use crate::error::{Error, Result};
+use deltic_store::Stop;
 
 /// The time between two checks for a cancellation while waiting.
 const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -20,8 +21,8 @@ pub struct CommitContext<'a> {
     pub retry: &'a dyn RetryPolicy,
 }
 
-/// Stops the work if the caller cancels it; does not begin it if it is cancelled already. `interrupted`: the message for
-/// this.
+/// Drops the work, which changes no files, if the caller cancels it; does not begin it if it is cancelled already.
+/// `interrupted`: the message for this.
 ///
 /// # Errors
 /// Those of the work; `Interrupted` if it was cancelled.
@@ -33,14 +34,38 @@ pub(crate) async fn unless_cancelled<T>(
     if retry.is_cancelled() {
         return Err(Error::interrupted(interrupted()));
     }
-    let cancelled = async {
-        while !retry.is_cancelled() {
-            tokio::time::sleep(CANCELLATION_POLL_INTERVAL).await;
-        }
-    };
-    match select(pin!(work), pin!(cancelled)).await {
+    match select(pin!(work), pin!(cancelled(retry))).await {
         Either::Left((done, _)) => done,
         Either::Right(_) => Err(Error::interrupted(interrupted())),
+    }
+}
+
+/// As [`unless_cancelled`], for work that changes files: it is not dropped, but asked to stop, and this returns when it has
+/// ended. What it did is returned if it did all.
+///
+/// # Errors
+/// Those of the work; `Interrupted` if it was cancelled.
+pub(crate) async fn stop_if_cancelled<T>(
+    work: impl Future<Output = Result<T>>,
+    stop: &Stop,
+    retry: &dyn RetryPolicy,
+    interrupted: impl FnOnce() -> String,
+) -> Result<T> {
+    if retry.is_cancelled() {
+        return Err(Error::interrupted(interrupted()));
+    }
+    let mut work = pin!(work);
+    if let Either::Left((done, _)) = select(work.as_mut(), pin!(cancelled(retry))).await {
+        return done;
+    }
+    stop.request();
+    work.await.map_err(|_| Error::interrupted(interrupted()))
+}
+
+/// Ends when the caller cancels.
+async fn cancelled(retry: &dyn RetryPolicy) {
+    while !retry.is_cancelled() {
+        tokio::time::sleep(CANCELLATION_POLL_INTERVAL).await;
     }
 }
 

@@ -2,9 +2,10 @@
 //!
 //! A shallow clone names data files and deletion vectors where they are, by absolute URIs, but those below its own root by
 //! relative paths, so that one file never has two names there. A deep clone has copies of them under the same relative paths;
-//! files that the source itself names by absolute URIs get new names. Files are copied before the commit and stay if it
-//! fails: the next run uses those whose names have a UUID, and refuses the others. Memory holds the actions that are
-//! committed, the paths to be copied, and fingerprints of the files of both tables.
+//! files that the source itself names by absolute URIs get new names. Files are copied before the commit. If one cannot be
+//! copied, those in progress end before the clone fails. Whole copies stay: the next run uses those whose names have a UUID,
+//! and refuses the others. Memory holds the actions that are committed, the paths to be copied, and fingerprints of the files
+//! of both tables.
 //!
 //! PROTOCOL.md: "Add File and Remove File" (path), "Deletion Vectors" (`p` and `u`).
 
@@ -120,9 +121,8 @@ pub async fn clone(
             Preparation::Unchanged(version) => return Ok(TransactionEnd::Replayed(version)),
         };
     // Every check that could refuse the clone was made before: copying comes last.
-    let copying = copy_all(source.storage(), target, copies);
-    let interrupted = || "interrupted: nothing was committed; the next run takes the files that were copied".to_owned();
-    (metrics.num_copied_files, metrics.copied_files_size) = unless_cancelled(copying, retry, interrupted).await?;
+    let copied = copy_all(source.storage(), target, copies, retry).await?;
+    (metrics.num_copied_files, metrics.copied_files_size) = copied;
     transaction.count(metrics.metrics());
     transaction.commit(committer, retry).await
 }

@@ -3,9 +3,11 @@
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 
+use crate::commit::{RetryPolicy, stop_if_cancelled};
 use crate::error::{Error, Result};
+use crate::parallel::run_to_end;
 use crate::progress::{Progress, Unit};
-use deltic_store::Storage;
+use deltic_store::{Stop, Storage};
 
 /// Files that are copied at once; each holds a piece of 8 MiB.
 const CONCURRENT_COPIES: usize = 16;
@@ -19,12 +21,29 @@ pub(super) struct Copying {
     pub(super) size: Option<u64>,
 }
 
-/// Copies the files. Returns how many were copied, and their bytes: without those that existed already.
-pub(super) async fn copy_all(source: &Storage, target: &Storage, files: Vec<Copying>) -> Result<(u64, u64)> {
-    let progress = Progress::begin("CLONE", Unit::Files, Some(files.len() as u64));
-    let copies = stream::iter(files).map(|file| copy(source, target, file)).buffer_unordered(CONCURRENT_COPIES);
-    let copies = copies.inspect_ok(|_| progress.advance(1));
-    copies.try_fold((0, 0), |copied, size| async move { Ok(plus(copied, size)) }).await
+/// Copies the files. Returns how many were copied, and their bytes: without those that existed already. No copy is in progress
+/// after an error: those that were have ended, or left no file.
+pub(super) async fn copy_all(
+    source: &Storage,
+    target: &Storage,
+    files: Vec<Copying>,
+    retry: &dyn RetryPolicy,
+) -> Result<(u64, u64)> {
+    let progress = &Progress::begin("CLONE", Unit::Files, Some(files.len() as u64));
+    let stop = &Stop::default();
+    let one = |file: Copying| async move {
+        let copied = copy(source, target, file, stop).await?;
+        progress.advance(1);
+        Ok(copied)
+    };
+    let all = async {
+        match run_to_end(files.into_iter().map(one), CONCURRENT_COPIES, stop).await {
+            (copied, None) => Ok(copied.into_iter().fold((0, 0), plus)),
+            (_, Some(error)) => Err(error),
+        }
+    };
+    let interrupted = || "interrupted: nothing was committed; the next run takes the files that were copied".to_owned();
+    stop_if_cancelled(all, stop, retry, interrupted).await
 }
 
 /// How many files [`copy_all`] would copy, and their bytes.
@@ -40,9 +59,9 @@ fn plus((files, bytes): (u64, u64), size: Option<u64>) -> (u64, u64) {
 }
 
 /// Copies a file, and returns its bytes; none if it existed already.
-async fn copy(source: &Storage, target: &Storage, file: Copying) -> Result<Option<u64>> {
+async fn copy(source: &Storage, target: &Storage, file: Copying, stop: &Stop) -> Result<Option<u64>> {
     let Some(size) = bytes_to_copy(source, target, &file).await? else { return Ok(None) };
-    let copied = target.copy_from(source, &file.from, &file.to, size).await;
+    let copied = target.copy_unless_stopped(source, &file.from, &file.to, size, stop).await;
     copied.map_err(|e| missing_file(e, source, &file.from))?;
     Ok(Some(size))
 }

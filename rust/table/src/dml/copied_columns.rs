@@ -29,7 +29,7 @@ use crate::error::{Error, Result, corrupt_parquet};
 use crate::events::TARGET;
 use crate::footer::calendar::Calendars;
 use crate::footer::{arrow_metadata, has_ordered_bounds};
-use crate::parallel::{join_ordered, spawn_async, worker_count};
+use crate::parallel::{run_to_end, spawn_async, worker_count};
 use crate::rewrite::{Copying, Written};
 use crate::scan::read::{FileBytes, ReadOptions, blocking, parse_footer};
 use crate::scan::task::ReadSpec;
@@ -37,7 +37,7 @@ use crate::write::column_rewrite::{ColumnRewrite, CopiedChunk, EndedFile, FileRe
 use crate::write::plan::DataFile;
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
-use deltic_store::{FileWriter, Storage, Syncing, decode_path};
+use deltic_store::{FileWriter, Stop, Storage, Syncing, decode_path};
 
 /// Smaller files are rewritten with all their columns, which packs their rows into larger files.
 const MIN_FILE_BYTES: u64 = 64 * 1024;
@@ -70,6 +70,8 @@ struct ColumnCopier {
     /// Positions of the new columns among those.
     new_columns: Vec<usize>,
     memory: Semaphore,
+    /// Requested when a file cannot be rewritten.
+    stop: Stop,
 }
 
 /// A row group of a file whose columns are copied.
@@ -140,13 +142,13 @@ pub(super) async fn copy_columns(
         }));
     }
     // Files wait until they are durable, while others are written.
-    match join_ordered(work, 2 * worker_count()).await {
-        Ok(done) => {
+    match run_to_end(work, 2 * worker_count(), &copier.stop).await {
+        (done, None) => {
             unclaimed.claim();
             let (files, left): (Vec<_>, Vec<_>) = done.into_iter().unzip();
             Ok(((files.into_iter().flatten().collect(), Syncing::default()), left.into_iter().flatten().collect()))
         }
-        Err(error) => {
+        (_, Some(error)) => {
             unclaimed.delete().await;
             Err(error)
         }
@@ -162,7 +164,16 @@ impl ColumnCopier {
         let new_columns = new_columns.collect();
         let writer = UpdateWriter::new(update.clone());
         let memory = Semaphore::new(usize::try_from(MEMORY_LIMIT / BYTES_PER_PERMIT).unwrap_or(Semaphore::MAX_PERMITS));
-        Ok(Self { storage: storage.clone(), copying: copying.clone(), rewrite, writer, read, new_columns, memory })
+        Ok(Self {
+            storage: storage.clone(),
+            copying: copying.clone(),
+            rewrite,
+            writer,
+            read,
+            new_columns,
+            memory,
+            stop: Stop::default(),
+        })
     }
 
     /// Rewrites a file.
@@ -185,6 +196,7 @@ impl ColumnCopier {
         let permits = memory.unwrap_or_default().saturating_mul(2) / BYTES_PER_PERMIT + 1;
         let permits = u32::try_from(permits.min(MEMORY_LIMIT / BYTES_PER_PERMIT)).unwrap_or(u32::MAX);
         let _held = self.memory.acquire_many(permits).await.map_err(|e| Error::internal("closed").caused_by(e))?;
+        self.stop.check()?;
         let mut upload = self.storage.create_file(&new_file.path.key).await?;
         match self.write(task, (source, file), &mut upload).await {
             Ok(ended) => {
@@ -271,7 +283,7 @@ impl ColumnCopier {
         let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
         let read = task.clone();
         let rows = self.writer.updated_rows(&self.storage, (&self.read, vec![read]), options)?;
-        let mut rows = RowStream { stream: Box::pin(rows), rest: None };
+        let mut rows = RowStream { stream: Box::pin(self.stop.guard(rows)), rest: None };
         for (index, group) in source.groups.iter().enumerate() {
             let (copied, encoded) =
                 futures::future::join(source.fetch(index, group), self.encode(&mut file, group.rows, &mut rows)).await;

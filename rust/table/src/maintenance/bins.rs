@@ -20,7 +20,7 @@ use crate::scan::task::{FileTask, ReadSpec, task_of};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::{Clock, Limits as WriteLimits};
-use deltic_store::Storage;
+use deltic_store::{Stop, Storage};
 
 /// How bins are rewritten.
 #[derive(Debug, Clone)]
@@ -34,6 +34,8 @@ pub(super) struct Rewriting {
     /// How many bins are rewritten at a time.
     pub(super) tasks: usize,
     pub(super) clock: Clock,
+    /// Requested when the bins are not to be rewritten any more.
+    pub(super) stop: Stop,
 }
 
 /// A bin and the files that replace it, which are deleted unless a commit claims them.
@@ -41,6 +43,13 @@ pub(super) struct Rewritten {
     pub(super) bin: Bin,
     pub(super) files: Vec<DataFile>,
     pub(super) unclaimed: Unclaimed,
+}
+
+/// Deletes the files of bins that are not committed.
+pub(super) async fn delete(written: Vec<Rewritten>) {
+    for bin in written {
+        bin.unclaimed.delete().await;
+    }
 }
 
 impl Rewriting {
@@ -58,7 +67,10 @@ impl Rewriting {
         if let Layout::Curve(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
             files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
         }
-        syncing.wait().await?;
+        if let Err(error) = syncing.wait().await {
+            unclaimed.delete().await;
+            return Err(error);
+        }
         progress.end();
         Ok(Rewritten { bin, files, unclaimed })
     }
@@ -68,7 +80,7 @@ impl Rewriting {
         // One file that is somewhat too large is better than a large and a small one.
         let target_file_size = self.target.saturating_mul(2);
         let copying = self.copying(|spec| WriteSpec { target_file_size, ..spec });
-        let rows = copying.rows(&self.storage, tasks(bin), self.reading(bin))?;
+        let rows = self.stop.guard(copying.rows(&self.storage, tasks(bin), self.reading(bin))?);
         let rows = rows.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
         copying.write(&self.storage, rows, self.clock).await
     }
@@ -79,7 +91,8 @@ impl Rewriting {
         columns.sort();
         columns.dedup();
         let keys = ReadSpec { columns, row_tracking: None, ..self.copying.read.clone() };
-        let mut keys = std::pin::pin!(Reader::new(self.storage.clone(), keys)?.read(tasks(bin), self.reading(bin)));
+        let keys = Reader::new(self.storage.clone(), keys)?.read(tasks(bin), self.reading(bin));
+        let mut keys = std::pin::pin!(self.stop.guard(keys));
         let mut sampler = Sampler::new(layout.clone());
         while let Some(batch) = keys.try_next().await? {
             sampler.update(&batch)?;
@@ -94,11 +107,11 @@ impl Rewriting {
         };
         let max_rows_per_file = Some(rows.div_ceil(expected).max(1));
         let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
-        let all = copying.rows(&self.storage, tasks(bin), self.reading(bin))?;
+        let all = self.stop.guard(copying.rows(&self.storage, tasks(bin), self.reading(bin))?);
         let bytes = self.limits.sort_bytes / self.tasks;
         let all = all.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
         let ordered = sort_by_curve(all, Arc::new(ranges), rows, bytes, self.tasks).await?;
-        let written = copying.write(&self.storage, ordered, self.clock).await?;
+        let written = copying.write(&self.storage, self.stop.guard(ordered), self.clock).await?;
         let written_rows: u64 = written.0.iter().map(|file| file.rows).sum();
         if written_rows != rows {
             let mut unclaimed = Unclaimed::new(self.storage.clone());

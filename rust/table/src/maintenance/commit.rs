@@ -15,7 +15,7 @@ use deltic_protocol::replay::canonical_path;
 use futures::TryStreamExt;
 use serde_json::json;
 
-use super::bins::Rewritten;
+use super::bins::{Rewritten, delete};
 use super::options::Optimized;
 use crate::checkpoint::read::AddColumns;
 use crate::commit::CommitContext;
@@ -43,23 +43,33 @@ impl BinCommits<'_> {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
-            let Kind::Conflict(kind) = conflict.kind() else { return Err(conflict) };
+            let Kind::Conflict(kind) = conflict.kind() else {
+                delete(bins).await;
+                return Err(conflict);
+            };
             // After a conflict the files are not the transaction's any more.
             for bin in &mut bins {
                 bin.unclaimed.hold(&bin.files)?;
             }
             let took_rows = matches!(kind, Conflict::ConcurrentDeleteRead | Conflict::ConcurrentDeleteDelete);
-            let (live, lost) = if took_rows { self.split_by_conflict(bins).await? } else { (Vec::new(), bins) };
+            let are_live = if took_rows { self.are_live(&bins).await } else { Ok(vec![false; bins.len()]) };
+            let are_live = match are_live {
+                Ok(are_live) => are_live,
+                Err(error) => {
+                    delete(bins).await;
+                    return Err(error);
+                }
+            };
+            let (mut live, mut lost) = (Vec::new(), Vec::new());
+            for (bin, is_live) in bins.into_iter().zip(are_live) {
+                if is_live { live.push(bin) } else { lost.push(bin) }
+            }
             // The table's metadata has changed, or no bin is found that caused the conflict.
             let gives_up = !took_rows || lost.is_empty();
             done.files_lost += lost.iter().map(|bin| bin.bin.files.len() as u64).sum::<u64>();
-            for bin in lost {
-                bin.unclaimed.delete().await;
-            }
+            delete(lost).await;
             if gives_up {
-                for bin in live {
-                    bin.unclaimed.delete().await;
-                }
+                delete(live).await;
                 return Err(conflict);
             }
             bins = live;
@@ -89,8 +99,8 @@ impl BinCommits<'_> {
         Ok(())
     }
 
-    /// Splits the bins into those whose files are all live with the same deletion vectors, and the conflicting ones.
-    async fn split_by_conflict(&self, bins: Vec<Rewritten>) -> Result<(Vec<Rewritten>, Vec<Rewritten>)> {
+    /// For each bin whether its files are all live with the same deletion vectors: others conflict.
+    async fn are_live(&self, bins: &[Rewritten]) -> Result<Vec<bool>> {
         let mut vectors: HashMap<String, (usize, Option<String>)> = HashMap::new();
         let mut missing: Vec<usize> = Vec::with_capacity(bins.len());
         for (number, bin) in bins.iter().enumerate() {
@@ -113,10 +123,7 @@ impl BinCommits<'_> {
                 }
             }
         }
-        let are_live = missing.into_iter().map(|missing| missing == 0);
-        let (live, lost): (Vec<_>, Vec<_>) = bins.into_iter().zip(are_live).partition(|(_, is_live)| *is_live);
-        let bins = |some: Vec<(Rewritten, bool)>| some.into_iter().map(|(bin, _)| bin).collect();
-        Ok((bins(live), bins(lost)))
+        Ok(missing.into_iter().map(|missing| missing == 0).collect())
     }
 }
 

@@ -31,7 +31,7 @@ use crate::write::layout::{has_id_prefix, id_prefix};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
-use deltic_store::Storage;
+use deltic_store::{Stop, Storage};
 
 /// The kinds of these bytes, in their envelopes.
 const TASK: &str = "rewrite task";
@@ -89,7 +89,8 @@ impl RewriteTask {
         let Self { location, task_set_id, number, cube, bin, read, write, layout, target, limits } = self;
         let rewritten = async {
             let copying = Copying::of_specs(&storage, read, write)?;
-            let rewriting = Rewriting { storage, copying, layout, target, limits, tasks: 1, clock };
+            let rewriting =
+                Rewriting { storage, copying, layout, target, limits, tasks: 1, clock, stop: Stop::default() };
             let uncounted = Progress::default().share(0, None);
             let Rewritten { files, unclaimed, .. } = rewriting.write(bin, cube, uncounted).await?;
             let bytes = pack(REWRITTEN, &RewrittenBin { task_set_id, number, files })?;

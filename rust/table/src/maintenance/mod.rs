@@ -32,4 +32,4 @@ pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
 pub(crate) use reorg::{Footers, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 pub(crate) use vacuum::dispensable;
-pub use vacuum::{DistributedVacuum, Search, SweepTask, VacuumOptions, Vacuumed, vacuum};
+pub use vacuum::{DistributedVacuum, Inventory, Search, SweepTask, VacuumOptions, Vacuumed, vacuum};

@@ -10,16 +10,16 @@ use deltic_protocol::property::Properties;
 use futures::future::FutureExt;
 use serde_json::{Map, Value, json};
 
-use super::bins::{Rewriting, Rewritten, cube_columns};
+use super::bins::{Rewriting, Rewritten, cube_columns, delete};
 use super::commit::BinCommits;
 use super::files::{Candidate, list, partition_filter};
 use super::layout::curve::Curve;
 use super::layout::{CurveLayout, Layout};
 use super::options::{OptimizeOptions, Optimized, PartitionToOptimize};
 use super::pack::{self, Bin};
-use crate::commit::{CommitContext, CommitSeries, nothing_committed, unless_cancelled};
+use crate::commit::{CommitContext, CommitSeries, nothing_committed, stop_if_cancelled};
 use crate::error::{Error, Result};
-use crate::parallel::{join_ordered, spawn_async, worker_count};
+use crate::parallel::{run_to_end, spawn_async, worker_count};
 use crate::post_commit::HandleState;
 use crate::progress::{Progress, Unit};
 use crate::rewrite::Copying;
@@ -27,7 +27,7 @@ use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
-use deltic_store::Storage;
+use deltic_store::{Stop, Storage};
 
 /// The default target size of files in bytes, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;
@@ -139,7 +139,7 @@ impl Plan {
         let progress = Progress::begin(&commits.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         for bins in split_into_commits(bins, rewriting.limits.commit_bytes) {
             let writing = write_all(&rewriting, bins, ids, &progress);
-            let written = unless_cancelled(writing, context.retry, nothing_committed).await?;
+            let written = stop_if_cancelled(writing, &rewriting.stop, context.retry, nothing_committed).await?;
             commits.commit(written, &mut done).await?;
         }
         Ok(done)
@@ -157,7 +157,7 @@ impl Plan {
         let commits = BinCommits { snapshot, base, options, ids, context };
         let progress = Progress::begin(&commits.options.operation, Unit::Bytes, Some(done.bytes_to_rewrite));
         let writing = try_all(&rewriting, bins, ids, &progress);
-        let (written, failed) = unless_cancelled(writing, context.retry, nothing_committed).await?;
+        let (written, failed) = stop_if_cancelled(writing, &rewriting.stop, context.retry, nothing_committed).await?;
         if !written.is_empty() {
             commits.commit(written, &mut done).await?;
         }
@@ -165,7 +165,7 @@ impl Plan {
     }
 }
 
-/// Rewrites bins, several at once.
+/// Rewrites bins, several at once. After an error none is being rewritten, and no file is left.
 async fn write_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
@@ -173,10 +173,17 @@ async fn write_all(
     progress: &Progress,
 ) -> Result<Vec<Rewritten>> {
     let write = |bin: Bin| write(rewriting, bin, ids, progress);
-    join_ordered(bins.into_iter().map(write), rewriting.tasks).await
+    match run_to_end(bins.into_iter().map(write), rewriting.tasks, &rewriting.stop).await {
+        (written, None) => Ok(written),
+        (written, Some(error)) => {
+            delete(written).await;
+            Err(error)
+        }
+    }
 }
 
-/// Rewrites bins, several at once. Returns those that succeeded, and the error of one that did not.
+/// Rewrites bins, several at once. Returns those that succeeded, and the error of one that did not. An error if it is asked to
+/// stop: no file is left then.
 async fn try_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
@@ -185,13 +192,20 @@ async fn try_all(
 ) -> Result<(Vec<Rewritten>, Option<Error>)> {
     let write = |bin: Bin| write(rewriting, bin, ids, progress).map(Ok);
     let (mut written, mut failed) = (Vec::new(), None);
-    for bin in join_ordered(bins.into_iter().map(write), rewriting.tasks).await? {
+    let (ended, stopped) = run_to_end(bins.into_iter().map(write), rewriting.tasks, &rewriting.stop).await;
+    for bin in ended {
         match bin {
             Ok(bin) => written.push(bin),
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    Ok((written, failed))
+    match stopped {
+        None => Ok((written, failed)),
+        Some(error) => {
+            delete(written).await;
+            Err(error)
+        }
+    }
 }
 
 /// Rewrites a bin, on any thread.
@@ -276,7 +290,7 @@ pub(super) fn rewriting(
     let copying = Copying::new(snapshot, (read_spec(snapshot, None)?, spec), transaction.tracks_rows()?)?;
     let tasks = options.max_tasks.unwrap_or_else(worker_count);
     let (storage, limits) = (snapshot.storage().clone(), options.limits);
-    Ok(Rewriting { storage, copying, layout, target, limits, tasks, clock })
+    Ok(Rewriting { storage, copying, layout, target, limits, tasks, clock, stop: Stop::default() })
 }
 
 /// The target size of files in bytes.

@@ -1,6 +1,6 @@
-//! Files that a vacuum examines: all below the table, those that commits removed, or those of an inventory.
+//! Files that a vacuum examines: all below the table, or those that commits removed. [`inventory`](super::inventory) has the
+//! third kind.
 
-use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use arrow_array::Array;
@@ -28,21 +28,6 @@ pub(super) type Listing = BoxStream<'static, Result<FileMeta>>;
 /// All files below the table.
 pub(super) fn listed(storage: &Storage) -> Listing {
     storage.list_in_ranges("")
-}
-
-/// The files of an inventory, with paths that are relative to the table or absolute. If it has a file several times, the
-/// latest modification time counts.
-///
-/// # Errors
-/// `Invalid` for a file that is not below the table.
-pub(super) fn from_inventory(storage: &Storage, mut files: Vec<FileMeta>) -> Listing {
-    files.sort_by_key(|file| Reverse(file.modified_ms));
-    let storage = storage.clone();
-    let below = move |file: FileMeta| match storage.below_root(&file.path) {
-        Some(path) => Ok(FileMeta { path, ..file }),
-        None => Err(Error::invalid("the inventory has a file that is not below the table").in_file(file.path)),
-    };
-    distinct(stream::iter(files.into_iter().map(below)).boxed())
 }
 
 /// Each file once: several `remove` actions may name the same file of deletion vectors.

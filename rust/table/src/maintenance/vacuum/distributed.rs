@@ -3,8 +3,8 @@
 //! A [`SweepTask`] is sent as bytes. It has the cutoff and the hashes of the files to retain in its directories, and decides
 //! by the same [`Rule`] as a local vacuum. The cutoff is fixed by the driver, however late the task runs. The driver chooses
 //! among the files directly in the root, those of an inventory and those that the log names; tasks delete them, on a disk only
-//! if they are still older than the cutoff. A task deletes nothing unless it finds the VACUUM START commit: its process may
-//! access another store.
+//! if they are still older than the cutoff. A task deletes nothing unless it finds the newest commit of the version that the
+//! driver read (VACUUM START, if the vacuum is in the history): its process may access another store.
 //!
 //! Proved by `tests/spark/test_swept.py`.
 
@@ -48,23 +48,23 @@ pub struct SweepTask {
     /// Its index in the task set.
     number: usize,
     dry_run: bool,
-    /// The VACUUM START commit, which the task must find. `None` for a dry run.
-    start: Option<StartCommit>,
+    /// A commit that the task must find. `None` for a dry run.
+    known: Option<KnownCommit>,
     work: SweepWork,
 }
 
-/// The VACUUM START commit.
+/// The newest commit that the driver has read: VACUUM START, if the vacuum is in the history.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct StartCommit {
+struct KnownCommit {
     version: u64,
     lines: String,
 }
 
-impl StartCommit {
-    /// Reads the commit of `version`, which the driver has made.
+impl KnownCommit {
+    /// Reads the commit of `version`.
     async fn read(storage: &Storage, version: u64) -> Result<Self> {
         let found = LogSource::of(storage).read_commit(version).await?;
-        let missing = || Error::not_found("the VACUUM START commit is not in the log").at_version(version);
+        let missing = || Error::not_found("this commit is not in the log any more").at_version(version);
         let lines = String::from_utf8_lossy(&found.ok_or_else(missing)?).into_owned();
         Ok(Self { version, lines })
     }
@@ -75,7 +75,7 @@ impl StartCommit {
         if found.is_some_and(|found| String::from_utf8_lossy(&found) == self.lines) {
             return Ok(());
         }
-        let message = "a task does not find the first commit of this vacuum: it accesses another store than the \
+        let message = "a task does not find the newest commit that the driver found: it accesses another store than the \
                        driver; pass endpoint and credentials as storage_options, which reach every task";
         Err(Error::invalid(message).in_file(log_file_path(&commit_name(self.version))))
     }
@@ -145,14 +145,14 @@ impl SweepTask {
     /// # Errors
     /// `Internal` if the result cannot be encoded (cannot happen).
     pub async fn carry_out(self, storage: Storage) -> Result<Vec<u8>> {
-        let Self { task_set_id, number, dry_run, start, work, .. } = self;
+        let Self { task_set_id, number, dry_run, known, work, .. } = self;
         let mut sweep = match &work {
             SweepWork::Delete(..) => Sweep::with(storage.clone(), Vec::new(), dry_run),
             SweepWork::Sweep(_, rule) => Sweep::new(storage.clone(), rule, dry_run),
         };
         let ended = async {
-            if let Some(start) = start {
-                start.check(&storage).await?;
+            if let Some(known) = known {
+                known.check(&storage).await?;
             }
             match work {
                 SweepWork::Delete(files, cutoff_ms) => {
@@ -210,7 +210,7 @@ fn file_of((path, size, modified_ms): File) -> FileMeta {
 /// A VACUUM whose files are deleted by tasks in other processes.
 pub struct DistributedVacuum {
     started: StartedVacuum,
-    start: Option<StartCommit>,
+    known: Option<KnownCommit>,
     rule: Rule,
     sweep: Sweep,
     /// The files that the driver chooses from.
@@ -250,18 +250,18 @@ impl DistributedVacuum {
         let id = ids.unique();
         let (dry_run, is_lite) = (options.dry_run, matches!(options.search, Search::Lite));
         let prepared = async {
-            let start = match started.start {
-                Some(version) => Some(StartCommit::read(storage, version).await?),
-                None => None,
+            let known = match dry_run {
+                true => None,
+                false => Some(KnownCommit::read(storage, started.snapshot.version()).await?),
             };
             let rule = Rule::of(&started.snapshot, started.retention, id.clone()).await?;
             let listing = match options.search {
                 Search::Full => storage.list_folder(""),
                 search => started.listing(search).await?.map_ok(Listed::File).boxed(),
             };
-            Ok((start, rule, listing))
+            Ok((known, rule, listing))
         };
-        let (start, rule, listing) = match prepared.await.map_err(in_table) {
+        let (known, rule, listing) = match prepared.await.map_err(in_table) {
             Ok(prepared) => prepared,
             Err(failure) => {
                 let ended = started.end(SweepResult::default(), Err(failure), ids, context).await;
@@ -274,7 +274,7 @@ impl DistributedVacuum {
             sweep.skip_nested_table_check();
         }
         let (folders, phase, listing) = (Vec::new(), Phase::BetweenTaskSets, Some(listing));
-        Ok(Self { started, start, rule, sweep, listing, folders, id, task_sets: 0, phase, ended: Ok(()) })
+        Ok(Self { started, known, rule, sweep, listing, folders, id, task_sets: 0, phase, ended: Ok(()) })
     }
 
     /// At most `tasks` tasks of the next set, in the byte form of [`SweepTask`]. Empty when all is done, or after a failure
@@ -301,8 +301,8 @@ impl DistributedVacuum {
         self.task_sets += 1;
         let (location, dry_run) = (storage.location(), self.started.dry_run);
         let task = |(number, work): (usize, SweepWork)| {
-            let (location, start) = (location.to_owned(), self.start.clone());
-            pack(TASK, &SweepTask { location, task_set_id: self.task_set_id(), number, dry_run, start, work })
+            let (location, known) = (location.to_owned(), self.known.clone());
+            pack(TASK, &SweepTask { location, task_set_id: self.task_set_id(), number, dry_run, known, work })
         };
         let packed = work.into_iter().enumerate().map(task).collect::<Result<Vec<_>>>()?;
         self.phase = Phase::Running(packed.len());

@@ -1,8 +1,10 @@
 //! VACUUM: deletes files that no version within the retention needs.
 //!
 //! A vacuum first collects the files to retain ([`retained_files`]). Then it lists the table's directory, or reads from the
-//! log which files commits removed ([`candidates`]). It deletes files that are older than the retention and not retained,
-//! with up to four deletions of a thousand files at once. It commits VACUUM START before it deletes and VACUUM END afterwards.
+//! log which files commits removed ([`candidates`]), or takes those of an [`inventory`]. It deletes files that are older than
+//! the retention and not retained, with up to four deletions of a thousand files at once; when it fails or is stopped, it
+//! waits for those in progress. It commits VACUUM START before it deletes and VACUUM END afterwards, unless the caller wants
+//! neither.
 //!
 //! Invariant: every version that was current within the retention can be read afterwards, and so can the commits of writers
 //! that began within the retention (`tests/python/test_vacuum.py`). Memory holds 8 bytes for each retained file (16 on a
@@ -10,7 +12,9 @@
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 
-use crate::commit::{CommitContext, unless_cancelled};
+use futures::stream;
+
+use crate::commit::{CommitContext, stop_if_cancelled, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Ids;
@@ -18,6 +22,7 @@ use deltic_store::{FileMeta, Storage};
 
 mod candidates;
 mod distributed;
+mod inventory;
 mod last_vacuum_info;
 mod nested_tables;
 mod options;
@@ -27,6 +32,7 @@ mod sweep;
 
 use candidates::partitions;
 pub use distributed::{DistributedVacuum, SweepTask};
+pub use inventory::Inventory;
 pub use options::{Search, VacuumOptions, Vacuumed};
 use started::{RetentionDurations, StartedVacuum};
 use sweep::{Rule, Sweep};
@@ -50,13 +56,17 @@ pub async fn vacuum(
     if matches!(options.search, Search::Lite) {
         sweep.skip_nested_table_check();
     }
-    let ended = async {
-        let rule = Rule::of(&started.snapshot, started.retention, ids.unique()).await?;
-        let listing = started.listing(options.search).await?;
-        sweep.run(&rule, listing).await
-    };
+    let stop = sweep.stop();
     let interrupted = || "interrupted: the files that were deleted are gone, the others stay; run it again".to_owned();
-    let ended = unless_cancelled(ended, context.retry, interrupted).await.map_err(in_table);
+    let ended = async {
+        let read = async {
+            let rule = Rule::of(&started.snapshot, started.retention, ids.unique()).await?;
+            Ok((rule, started.listing(options.search).await?))
+        };
+        let (rule, listing) = unless_cancelled(read, context.retry, interrupted).await?;
+        stop_if_cancelled(sweep.run(&rule, listing), &stop, context.retry, interrupted).await
+    };
+    let ended: Result<()> = ended.await.map_err(in_table);
     started.end(sweep.into_done(), ended, ids, context).await
 }
 
@@ -70,7 +80,9 @@ pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_m
     let rule = Rule::of(&started.snapshot, started.retention, String::new()).await?;
     let mut sweep = Sweep::new(snapshot.storage().clone(), &rule, true);
     sweep.skip_nested_table_check();
-    sweep.run(&rule, candidates::from_inventory(snapshot.storage(), files)).await?;
+    let inventory = Inventory::of(stream::iter([Ok(files)])).await?;
+    let listing = inventory.listing(snapshot.storage(), started.retention.cutoff_ms).await?;
+    sweep.run(&rule, listing).await?;
     let vacuumed = sweep.into_done().vacuumed;
     Ok((vacuumed.files_deleted, vacuumed.bytes_deleted))
 }

@@ -1,5 +1,6 @@
 //! Options and result of a vacuum.
 
+use super::inventory::Inventory;
 use deltic_store::FileMeta;
 
 /// Which files a vacuum examines.
@@ -10,12 +11,12 @@ pub enum Search {
     Full,
     /// Files that commits removed, by the log. Files of writers that never committed are not among them.
     Lite,
-    /// The files of an inventory: paths (relative to the table or absolute), sizes, and modification times.
-    Inventory(Vec<FileMeta>),
+    /// The files of an inventory.
+    Inventory(Inventory),
 }
 
 /// Options of a vacuum.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct VacuumOptions {
     /// Milliseconds for which removed files are retained, instead of `delta.deletedFileRetentionDuration`.
     pub retention_ms: Option<i64>,
@@ -25,12 +26,21 @@ pub struct VacuumOptions {
     pub dry_run: bool,
     /// Whether the retention may be shorter than the table's.
     pub force: bool,
+    /// Whether the history gets VACUUM START and VACUUM END. Without them a vacuum writes nothing before it deletes files, so
+    /// that it can make space on a full disk.
+    pub log: bool,
+}
+
+impl Default for VacuumOptions {
+    fn default() -> Self {
+        Self { retention_ms: None, search: Search::Full, dry_run: false, force: false, log: true }
+    }
 }
 
 /// What a vacuum did, or would do.
 #[derive(Debug, Default)]
 pub struct Vacuumed {
-    /// The version of VACUUM END. `None` for a dry run.
+    /// The version of VACUUM END. `None` for a dry run, or if the vacuum is not in the history.
     pub version: Option<u64>,
     /// The retention in milliseconds.
     pub retention_ms: i64,

@@ -1,4 +1,8 @@
-//! A vacuum that has committed VACUUM START: its retention, the files that it examines, and its VACUUM END commit.
+//! A vacuum that has committed VACUUM START, if it is in the history: its retention, the files that it examines, and its VACUUM
+//! END commit.
+
+use std::error::Error as StdError;
+use std::io::{self, ErrorKind};
 
 use deltic_protocol::feature;
 use deltic_protocol::property::Properties;
@@ -48,14 +52,14 @@ impl RetentionDurations {
     }
 }
 
-/// A vacuum that has committed VACUUM START, unless it is a dry run.
+/// A vacuum that has committed VACUUM START, unless it is a dry run or not in the history.
 pub(super) struct StartedVacuum {
     pub(super) snapshot: Snapshot,
     retention_ms: i64,
     pub(super) retention: Retention,
     pub(super) dry_run: bool,
-    /// The version of VACUUM START. `None` for a dry run.
-    pub(super) start: Option<u64>,
+    /// Whether it is in the history.
+    is_logged: bool,
     /// Whether its end is recorded in `_last_vacuum_info`. An inventory may lack files that commits removed.
     records_last_vacuum: bool,
 }
@@ -71,19 +75,20 @@ impl StartedVacuum {
         let now_ms = context.retry.now_ms();
         let mut snapshot = Snapshot::open(storage, None).await?;
         let durations = RetentionDurations::new(&snapshot, options).map_err(in_table)?;
-        let mut start = None;
-        if !options.dry_run {
+        let is_logged = options.log && !options.dry_run;
+        if is_logged {
             let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
             let parameters = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
                 "defaultRetentionMillis": durations.default_ms});
-            start = commit_vacuum_info(storage, "VACUUM START", parameters, json!({}), ids, context).await?;
+            let committed = commit_vacuum_info(storage, "VACUUM START", parameters, json!({}), ids, context).await;
+            committed.map_err(for_full_disk)?;
             // Files that the commits before VACUUM START added are retained.
             snapshot = snapshot.refresh().await?;
         }
         let records_last_vacuum = !matches!(options.search, Search::Inventory(_));
         let started =
             Self::at(snapshot, durations, now_ms, options.dry_run, records_last_vacuum).await.map_err(in_table)?;
-        Ok(Self { start, ..started })
+        Ok(Self { is_logged, ..started })
     }
 
     pub(super) async fn at(
@@ -100,7 +105,14 @@ impl StartedVacuum {
             Err(e) => return Err(e),
         };
         let retention = Retention { cutoff_ms, current, newest: snapshot.version() };
-        Ok(Self { snapshot, retention_ms: durations.chosen_ms, retention, dry_run, start: None, records_last_vacuum })
+        Ok(Self {
+            snapshot,
+            retention_ms: durations.chosen_ms,
+            retention,
+            dry_run,
+            is_logged: false,
+            records_last_vacuum,
+        })
     }
 
     /// The files that are examined.
@@ -109,7 +121,7 @@ impl StartedVacuum {
         match search {
             Search::Full => Ok(candidates::listed(storage)),
             Search::Lite => candidates::removed(&self.snapshot, self.retention.current).await,
-            Search::Inventory(files) => Ok(candidates::from_inventory(storage, files)),
+            Search::Inventory(inventory) => inventory.listing(storage, self.retention.cutoff_ms).await,
         }
     }
 
@@ -127,6 +139,27 @@ impl StartedVacuum {
         if self.dry_run {
             return ended.map(|()| done.vacuumed);
         }
+        if self.is_logged {
+            self.commit_end(&mut done, ended, ids, context).await?;
+        } else {
+            ended?;
+        }
+        if self.records_last_vacuum
+            && let Some(version) = self.retention.current
+        {
+            last_vacuum_info::write(storage, version).await?;
+        }
+        Ok(done.vacuumed)
+    }
+
+    async fn commit_end(
+        &self,
+        done: &mut SweepResult,
+        ended: Result<()>,
+        ids: &dyn Ids,
+        context: CommitContext<'_>,
+    ) -> Result<()> {
+        let storage = self.snapshot.storage();
         let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
         let counts = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
             "numVacuumedDirectories": done.folders.to_string()});
@@ -138,13 +171,23 @@ impl StartedVacuum {
                 format!("the files are deleted, and VACUUM END is not recorded: {}", e.message()),
             )
         })?;
-        if self.records_last_vacuum
-            && let Some(version) = self.retention.current
-        {
-            last_vacuum_info::write(storage, version).await?;
-        }
-        Ok(done.vacuumed)
+        Ok(())
     }
+}
+
+/// Adds to an error of VACUUM START on a full disk how to run the vacuum.
+fn for_full_disk(error: Error) -> Error {
+    let mut cause: Option<&(dyn StdError + 'static)> = Some(&error);
+    while let Some(this) = cause {
+        let kind = this.downcast_ref::<io::Error>().map(io::Error::kind);
+        if matches!(kind, Some(ErrorKind::StorageFull | ErrorKind::QuotaExceeded)) {
+            let message = "VACUUM START could not be committed, and no file was deleted; with log=False a vacuum needs no \
+                           space, and is not in the history";
+            return Error::new(error.kind().clone(), message).caused_by(error);
+        }
+        cause = this.source();
+    }
+    error
 }
 
 /// Commits nothing but a `commitInfo` with this operation. Returns its version.

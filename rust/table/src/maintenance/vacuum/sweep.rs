@@ -12,7 +12,7 @@ use super::retained_files::RetainedFiles;
 use crate::error::{Error, Result};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use deltic_store::{FileMeta, Storage};
+use deltic_store::{FileMeta, Stop, Storage};
 
 /// The maximum number of files of one deletion.
 const MAX_FILES_PER_DELETE: usize = 1000;
@@ -59,6 +59,8 @@ pub(super) struct Sweep {
     /// Whether files are only reported, not deleted.
     dry_run: bool,
     done: SweepResult,
+    /// Requested when no more files are to be deleted.
+    stop: Stop,
 }
 
 impl Sweep {
@@ -69,12 +71,17 @@ impl Sweep {
     /// `partitions`: columns whose directories may begin with `_` or `.`, as hidden ones do.
     pub(super) fn with(storage: Storage, partitions: Vec<String>, dry_run: bool) -> Self {
         let (folders, nested_tables) = (Folders::with(partitions), Some(NestedTables::default()));
-        Self { storage, folders, nested_tables, dry_run, done: SweepResult::default() }
+        Self { storage, folders, nested_tables, dry_run, done: SweepResult::default(), stop: Stop::default() }
     }
 
     /// Does not look for other tables in the directories of the files: files from the table's log belong to this table.
     pub(super) fn skip_nested_table_check(&mut self) {
         self.nested_tables = None;
+    }
+
+    /// Asks [`Sweep::run`] to stop.
+    pub(super) fn stop(&self) -> Stop {
+        self.stop.clone()
     }
 
     /// The results so far.
@@ -99,10 +106,11 @@ impl Sweep {
     }
 
     /// Deletes files by the rule while the next ones are listed. It continues when a file cannot be deleted. When the listing
-    /// fails, it first waits for the deletions that were started.
+    /// fails, or it is asked to stop, it first waits for the deletions that were started.
     pub(super) async fn run(&mut self, rule: &Rule, listing: Listing) -> Result<()> {
         let progress = Progress::begin("VACUUM", Unit::Files, None);
-        let (mut pages, mut deletions) = (listing.chunks(MAX_FILES_PER_DELETE), JoinSet::new());
+        let mut pages = std::pin::pin!(self.stop.guard(listing).chunks(MAX_FILES_PER_DELETE));
+        let mut deletions = JoinSet::new();
         let listed = async {
             while let Some(page) = pages.next().await {
                 progress.advance(page.len() as u64);

@@ -4,14 +4,14 @@ use std::cmp::Reverse;
 
 use deltic_protocol::log::name::{LAST_CHECKPOINT, LOG_DIR, LogName};
 use deltic_protocol::log::segment::{LogFile, Segment};
-use futures::future::ready;
-use futures::stream::{self, StreamExt, TryStreamExt};
 
 use super::contents::{changed, is_commit};
-use crate::commit::{RetryPolicy, unless_cancelled};
+use crate::commit::{RetryPolicy, stop_if_cancelled};
 use crate::error::{Error, Result};
 use crate::log::{LogSource, log_file_path};
+use crate::parallel::run_to_end;
 use crate::snapshot::Snapshot;
+use deltic_store::Stop;
 
 /// The folder in the log's folder that has a folder for each recovery.
 pub(super) const FOLDER: &str = "_unreadable";
@@ -62,14 +62,16 @@ impl Recovery {
     /// store.
     pub(crate) async fn carry_out(&self, run: &str, retry: &dyn RetryPolicy) -> Result<String> {
         let folder = format!("{LOG_DIR}/{FOLDER}/{run}");
-        let interrupted = || "interrupted: nothing was moved out of the log".to_owned();
+        let (stop, interrupted) = (Stop::default(), || "interrupted: nothing was moved out of the log".to_owned());
         let copied = async {
             self.check_unchanged().await?;
-            let copies: Vec<_> = self.names().into_iter().map(|(name, size)| self.copy(name, size, &folder)).collect();
-            stream::iter(copies).buffer_unordered(CONCURRENT_COPIES).try_for_each(|()| ready(Ok(()))).await?;
+            let copies = self.names().into_iter().map(|(name, size)| self.copy(name, size, &folder, &stop));
+            if let (_, Some(error)) = run_to_end(copies, CONCURRENT_COPIES, &stop).await {
+                return Err(error);
+            }
             self.check_unchanged().await
         };
-        unless_cancelled(copied, retry, interrupted).await?;
+        stop_if_cancelled(copied, &stop, retry, interrupted).await?;
 
         let storage = self.snapshot.storage();
         let is_last = |name: &str| matches!(LogName::parse(name), Some(LogName::Commit { .. }));
@@ -87,10 +89,11 @@ impl Recovery {
     }
 
     /// Copies a file to the folder.
-    async fn copy(&self, name: String, size: u64, folder: &str) -> Result<()> {
+    async fn copy(&self, name: String, size: u64, folder: &str, stop: &Stop) -> Result<()> {
         let storage = self.snapshot.storage();
         let (from, to) = (log_file_path(&name), format!("{folder}/{name}.{ENDING}"));
-        storage.copy_from(storage, &from, &to, size).await.map_err(|e| match e.is_not_found() || e.is_corrupt() {
+        let copied = storage.copy_unless_stopped(storage, &from, &to, size, stop).await;
+        copied.map_err(|e| match e.is_not_found() || e.is_corrupt() {
             true => changed(None).in_file(&from).caused_by(e),
             false => e,
         })?;
