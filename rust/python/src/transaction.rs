@@ -124,7 +124,7 @@ impl Transaction {
 
     /// The schema of the table after the commit.
     fn schema(&self, py: Python<'_>) -> Result<ArrowSchema> {
-        let snapshot = self.with(|builder| Ok(run(py, builder.snapshot_after())?))?;
+        let snapshot = self.with(|builder| run(py, builder.snapshot_after()))?;
         Ok(ArrowSchema::new(to_arrow_schema(&snapshot.shape().schema)))
     }
 
