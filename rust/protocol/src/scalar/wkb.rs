@@ -48,9 +48,8 @@ impl Points<'_> {
 
 /// Checks that all values are shapes, to the last byte. The error has the position of one that is not, and the reason.
 pub fn check(shapes: &BinaryArray) -> Result<(), (usize, &'static str)> {
-    let valid = (0..shapes.len()).filter(|row| shapes.is_valid(*row));
-    let walked = valid.map(|row| (row, walk(shapes.value(row), &mut |_| {})));
-    walked.map(|(row, walked)| walked.map_err(|why| (row, why))).collect()
+    let mut valid = (0..shapes.len()).filter(|row| shapes.is_valid(*row));
+    valid.try_for_each(|row| walk(shapes.value(row), &mut |_| {}).map_err(|why| (row, why)))
 }
 
 /// Reads one shape, and passes its points to `visit`.

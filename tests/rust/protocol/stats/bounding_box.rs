@@ -20,7 +20,8 @@ fn bounds(data_type: &str, values: &[Option<&[u8]>]) -> Option<(String, String)>
     let collected = |batches: &mut dyn Iterator<Item = &[Option<&[u8]>]>| {
         let mut collector = StatsCollector::new(&schema, &IndexedColumns::default());
         for values in batches {
-            let batch = RecordBatch::try_new(arrow.clone(), vec![Arc::new(BinaryArray::from(values.to_vec()))]).unwrap();
+            let batch =
+                RecordBatch::try_new(arrow.clone(), vec![Arc::new(BinaryArray::from(values.to_vec()))]).unwrap();
             collector.columns(values.len() as u64).for_each(|mut column| column.update(&batch).unwrap());
         }
         collector.finish()
@@ -84,12 +85,12 @@ proptest! {
 
     /// Bytes in which one is another, or that are cut off, have a box only if they are a shape.
     #[test]
-    fn other_bytes_have_no_box(at in any::<prop::sample::Index>(), byte: u8, cut in any::<prop::sample::Index>()) {
+    fn other_bytes_have_no_box(at in any::<prop::sample::Index>(), byte: u8, cut in prop_oneof![Just(0), 0..130_usize]) {
         let line = shape(2, &[0.0, 5.0, 9.5, -1.0]);
         let mut bytes = collection(&[shape(1, &[1.0, 2.0]), line.clone(), collection(&[line])]);
         let at = at.index(bytes.len());
         bytes[at] = byte;
-        bytes.truncate(bytes.len() - cut.index(4) * cut.index(bytes.len()));
+        bytes.truncate(bytes.len().saturating_sub(cut));
         let is_shape = wkb::walk(&bytes, &mut |_| {}).is_ok();
         for data_type in TYPES {
             let found = bounds(data_type, &[Some(&bytes)]);
