@@ -124,6 +124,8 @@ class _Parser:
             return _string(word, self.arguments())
         if word in ("geometry", "geography"):
             return _geometry(word, self.arguments())
+        if word == "interval":
+            raise TypeSyntaxError("deltic writes no intervals: store months as int, or microseconds as long")
         raise TypeSyntaxError(f"{word!r} is not a type" if word else "a type is missing")
 
     def arguments(self) -> str:

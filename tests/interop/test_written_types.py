@@ -65,6 +65,16 @@ def test_variants(turns: Turns, property: str) -> None:
     assert deltic.Table(turns.uri).snapshot().version == version + 4
 
 
+def in_kernel(turns: Turns, corner: str) -> list[float]:
+    """X and Y of a corner of a box, as Delta Kernel reads them."""
+    jvm: Any = turns.spark._jvm
+    return list(jvm.io.delta.kernel.internal.util.GeometryUtils.parsePointXY(corner))
+
+
+def ids_where(turns: Turns, condition: str) -> list[int]:
+    return sorted(row.id for row in turns.spark.sql(f"SELECT id FROM {turns.at} WHERE {condition}").collect())
+
+
 def point(x: float, y: float) -> bytes:
     return struct.pack("<BIdd", 1, 1, x, y)
 
@@ -82,7 +92,8 @@ SPARK = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 @pytest.mark.skipif(SPARK < (4, 2), reason="GEOMETRY and GEOGRAPHY need Spark 4.2 or newer")
 def test_geometries(spatial: Turns) -> None:
     spatial.sql(
-        "CREATE TABLE @ (id BIGINT, shape GEOMETRY(4326), place GEOGRAPHY(4326), l ARRAY<GEOMETRY(4326)>) USING delta"
+        "CREATE TABLE @ (id BIGINT, shape GEOMETRY(4326), place GEOGRAPHY(4326), l ARRAY<GEOMETRY(4326)>) USING delta "
+        "TBLPROPERTIES ('delta.checkpointInterval' = '3')"
     )
     hexed = point(1, 2).hex()
     spatial.sql(
@@ -95,16 +106,30 @@ def test_geometries(spatial: Turns) -> None:
         spatial.uri, pa.table({"id": [1, 2], "shape": points, "place": points, "l": [[value] for value in points]})
     )
     (ours,) = newest_adds(spatial.uri)
-    for part in ("minValues", "maxValues", "nullCount"):
-        assert leaves(ours["stats"][part]) == leaves(theirs["stats"][part])
+    assert leaves(ours["stats"]["nullCount"]) == leaves(theirs["stats"]["nullCount"])
+    # delta-spark writes no boxes, but Delta Kernel in the same release does.
+    boxes = {name: bounds for name, bounds in ours["stats"]["minValues"].items() if name != "id"}
+    assert boxes == dict.fromkeys(["shape", "place"], "POINT(3 4)")
+    assert in_kernel(spatial, boxes["shape"]) == [3, 4]
     check_checksum(spatial.spark, spatial.uri, needed=False)
     query = "SELECT id, ST_AsBinary(shape) a, ST_AsBinary(place) b, ST_AsBinary(l[0]) c FROM "
     found = spatial.spark.sql(query + spatial.at).collect()
     read = {row.id: tuple(None if v is None else bytes(v) for v in (row.a, row.b, row.c)) for row in found}
     assert read == {0: (point(1, 2),) * 3, 1: (point(3, 4),) * 3, 2: (None, None, None)}
+    assert ids_where(spatial, "shape IS NOT NULL") == [0, 1]
+    assert ids_where(spatial, "place IS NULL AND id > 0") == [2]
     with pytest.raises(deltic.InvalidInputError, match="well-known binary: it is cut off"):
         deltic.write(spatial.uri, pa.table({"id": [3], "shape": [point(1, 2)[:9]]}))
     spatial.describe()
-    spatial.sql("INSERT INTO @ VALUES (4, null, null, null)")
+    shapes = [point(-180, 0.1), struct.pack("<BIddd", 1, 1001, 1e21, -5e-7, 2), point(float("nan"), float("nan"))]
+    deltic.write(spatial.uri, pa.table({"id": [7, 8, 9], "shape": shapes, "place": [*shapes[:1], None, shapes[2]]}))
+    assert deltic.Table(spatial.uri).snapshot().version == 3
+    (ours,) = newest_adds(spatial.uri)
+    assert in_kernel(spatial, ours["stats"]["minValues"]["shape"]) == [-180, -5e-7]
+    assert in_kernel(spatial, ours["stats"]["maxValues"]["shape"]) == [1e21, 0.1]
+    # delta-spark reads the statistics from deltic's checkpoint, and writes them to its own.
+    assert ids_where(spatial, "shape IS NOT NULL AND id > 0") == [1, 7, 8, 9]
+    spatial.sql("INSERT INTO @ VALUES (4, null, null, null)", "OPTIMIZE @", "DELETE FROM @ WHERE id = 7")
+    assert deltic.Table(spatial.uri).check().ok
     deltic.write(spatial.uri, pa.table({"id": [5], "shape": [point(0, 0)]}), mode="overwrite")
     assert spatial.spark.sql(f"SELECT id FROM {spatial.at}").collect()[0].id == 5

@@ -193,8 +193,13 @@ def test_a_foreign_type_is_read_as_it_is_stored(log: Log, kind: Any, arrow: pa.D
     assert log.table.scan().to_arrow().to_pylist() == expected
     assert log.table.scan(columns=["id"], filter="id > 1").to_arrow().to_pylist() == [{"id": 2}]
     assert log.table.files().read_all().num_rows == 1
-    with pytest.raises(deltic.UnsupportedFeatureError, match="`x"):
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`x.* copy the rows to a table without that type"):
         deltic.write(log.uri, pa.table({"id": [3]}))
+    stored = log.table.scan().to_arrow()
+    with pytest.raises(deltic.UnsupportedFeatureError, match=r"`x.*cast the data to a schema without .*`delta.type`"):
+        deltic.write(f"{log.uri}-copy", stored)
+    deltic.write(f"{log.uri}-copy", stored.cast(pa.schema([("id", pa.int64()), ("x", arrow)])))
+    assert deltic.Table(f"{log.uri}-copy").scan().to_arrow().to_pylist() == expected
     log.table.checkpoint()
     log.remove(0)
     assert log.table.scan().to_arrow().to_pylist() == expected

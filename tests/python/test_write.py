@@ -285,6 +285,37 @@ def test_private_extension_types_are_refused_at_every_depth(uri: str, outers: li
         deltic.write(uri, pa.table({"v": [1]}))
 
 
+@pytest.mark.parametrize("outer", ["", "list", "struct", "map", "dictionary"])
+@pytest.mark.parametrize(
+    ("kind", "new", "stored"),
+    [
+        (pa.duration("ms"), "duration.*cast it to long or string", "duration.*cast it to the table's type"),
+        (
+            pa.month_day_nano_interval(),
+            "month.*store its parts",
+            "month.*pass its months, days or nanoseconds as numbers",
+        ),
+    ],
+    ids=["duration", "interval"],
+)
+def test_times_that_delta_has_no_type_for(uri: str, kind: pa.DataType, new: str, stored: str, outer: str) -> None:
+    """Neither as a new column, nor in one that the table has."""
+    nest = (lambda values: of(outer, values)) if outer else lambda values: values
+    rows = pa.table({"v": nest(pa.array([None], kind))})
+    for write in (deltic.write, lambda uri, rows: deltic.create(uri, rows.schema)):
+        with pytest.raises(deltic.InvalidInputError, match=f"column `v[.x]*` has the Arrow type {new}"):
+            write(uri, rows)
+    assert not deltic.Table(uri).exists()
+    deltic.write(uri, pa.table({"w": [1]}))
+    with pytest.raises(deltic.InvalidInputError, match=f"column `v[.x]*` has the Arrow type {new}"):
+        deltic.write(uri, pa.table({"w": [1], "v": rows["v"]}), schema_mode="merge")
+    numbers = pa.table({"v": nest(pa.array([1]))})
+    deltic.write(uri, numbers, mode="overwrite", schema_mode="overwrite")
+    with pytest.raises(deltic.InvalidInputError, match=f"column `v.*{stored}"):
+        deltic.write(uri, rows)
+    assert deltic.Table(uri).snapshot().version == 1
+
+
 def test_categories_of_pandas_are_written_unless_their_values_are_private(uri: str) -> None:
     periods = pandas.Series(pandas.period_range("2026-01", periods=2, freq="M"))
     for private_values in (periods.astype("category"), pandas.Series(pandas.cut([1, 2], [0, 1, 2]))):

@@ -1,2 +1,3 @@
+mod bounding_box;
 mod collect;
 mod read;

@@ -170,7 +170,8 @@ pub fn check_writable(protocol: &Protocol, metadata: &Metadata, schema: &StructT
         &mut refusal,
     )?;
     if let Some((name, column)) = usage::foreign_type(schema) {
-        refusal.add(&format!("type {name}"), format!("column `{column}` has it"));
+        let instead = "write by the engine that made it, or copy the rows to a table without that type";
+        refusal.add(&format!("type {name}"), format!("column `{column}` has it; {instead}"));
     }
     refusal.verdict("write to")?;
     check_types_are_declared(&listed(protocol), schema)

@@ -9,6 +9,7 @@
 mod digits;
 pub mod partition;
 mod text;
+pub mod wkb;
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -433,7 +433,8 @@ fn from_explained(field: &Field, name: &str, depth: usize) -> Result<DataType> {
         return Err(Error::unsupported(
             format!("type {foreign}"),
             format!(
-                "column `{name}` has the type {foreign}, which deltic reads as it is stored and does not write; cast it"
+                "column `{name}` has the type {foreign}, which deltic reads as it is stored and does not write; to write what \
+                 is stored, cast the data to a schema without the metadata `{TABLE_TYPE}` of that field"
             ),
         ));
     }

@@ -23,6 +23,7 @@ use chrono::{DateTime, Datelike, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::{Number, Value};
 
+use super::bounding_box::BoundingBox;
 use crate::error::{Error, Result};
 use crate::property::Properties;
 use crate::scalar::Scalar;
@@ -178,7 +179,8 @@ impl ColumnStats<'_> {
 /// Bounds and null count of a column that were computed elsewhere.
 #[derive(Debug, Default)]
 pub struct PrecomputedStats {
-    /// Values that include a lower and an upper bound of all rows; `None` if these are not known.
+    /// Values that include a lower and an upper bound of all rows; `None` if these are not known, as for geometries and
+    /// geographies, whose bounds are no values.
     pub min_max: Option<ArrayRef>,
     /// How many rows are null.
     pub nulls: Option<u64>,
@@ -349,6 +351,7 @@ enum Bounds {
     Text {
         range: Option<(String, String)>,
     },
+    Shape(BoundingBox),
 }
 
 /// What a whole number means.
@@ -379,7 +382,9 @@ impl Bounds {
             P::Decimal { precision, scale } => Self::Decimal { range: None, precision: *precision, scale: *scale },
             P::Float | P::Double => Self::Float { range: None, has_nan: false },
             P::String => Self::Text { range: None },
-            P::Boolean | P::Binary | P::Void | P::Geometry { .. } | P::Geography { .. } => Self::None,
+            P::Geometry { .. } => Self::Shape(BoundingBox::of_geometries()),
+            P::Geography { .. } => Self::Shape(BoundingBox::of_geographies()),
+            P::Boolean | P::Binary | P::Void => Self::None,
         }
     }
 
@@ -426,6 +431,7 @@ impl Bounds {
                     }
                 }
             }
+            Self::Shape(shapes) => shapes.update(array.as_binary_opt()?),
         }
         Some(())
     }
@@ -461,6 +467,7 @@ impl Bounds {
                 let max = round_up(max, prefix_length)?;
                 Some((Value::String(min.clone()).to_string(), Value::String(max).to_string()))
             }
+            Self::Shape(shapes) => shapes.print(),
         }
     }
 }

@@ -3,6 +3,7 @@
 //!
 //! PROTOCOL.md: "Per-file Statistics".
 
+mod bounding_box;
 pub mod collect;
 pub mod json;
 mod leaf;

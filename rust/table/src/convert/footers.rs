@@ -222,8 +222,13 @@ fn column_at(schema: &StructType, mapping: ColumnMapping, path: &[&str]) -> Resu
 fn known_column(bounds: &RowGroupBounds<'_>, column: &Column, floats: bool) -> Result<PrecomputedStats> {
     let null_counts = bounds.null_count(column)?;
     let nulls = null_counts.as_ref().and_then(total);
-    let is_float = matches!(column.primitive()?, PrimitiveType::Float | PrimitiveType::Double);
-    if is_float && !floats {
+    let are_bounds = match column.primitive()? {
+        PrimitiveType::Float | PrimitiveType::Double => floats,
+        // Parquet has no order of them.
+        PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. } => false,
+        _ => true,
+    };
+    if !are_bounds {
         return Ok(PrecomputedStats { min_max: None, nulls });
     }
     let (Some(min), Some(max)) = (bounds.min(column)?, bounds.max(column)?) else {

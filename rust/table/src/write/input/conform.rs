@@ -25,12 +25,13 @@ use arrow_schema::{ArrowError, DataType as ArrowType, Field, FieldRef, Fields, S
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 use deltic_protocol::error::{Error, Result};
+use deltic_protocol::scalar::wkb;
 use deltic_protocol::schema::arrow::{table_type_name, to_arrow_type};
 use deltic_protocol::schema::mapping::{ColumnMapping, field_id, nested_id};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
 use super::conversion::{Refusal, convert};
-use super::{shapes, variants};
+use super::variants;
 use crate::shredded::{is_shredded, unshred};
 
 /// Arrow metadata key under which the Parquet writer looks for a field id.
@@ -419,7 +420,7 @@ fn conform_column(column: &Column, array: &ArrayRef, parent: Option<&NullBuffer>
             if let (PrimitiveType::Geometry { .. } | PrimitiveType::Geography { .. }, Some(bytes)) =
                 (target, converted.as_binary_opt::<i32>())
             {
-                shapes::check(bytes).map_err(|(row, why)| no_value(column, row, "well-known binary", why))?;
+                wkb::check(bytes).map_err(|(row, why)| no_value(column, row, "well-known binary", why))?;
             }
             converted
         }

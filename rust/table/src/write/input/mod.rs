@@ -7,5 +7,4 @@ mod conversion;
 pub mod identity;
 pub mod incoming;
 pub mod rules;
-mod shapes;
 mod variants;

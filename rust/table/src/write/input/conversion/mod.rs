@@ -98,6 +98,7 @@ pub(super) fn convert(array: &ArrayRef, target: &PrimitiveType) -> Result<ArrayR
             let advice = "only strings like 2024-02-29 12:00:00.000001 are times without a zone";
             at_first(array, times::parse_local_times(array), advice)
         }
+        (_, A::Interval(_)) => Err("pass its months, days or nanoseconds as numbers".into()),
         _ => Err("cast it to the table's type".into()),
     }
 }
