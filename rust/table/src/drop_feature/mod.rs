@@ -1,7 +1,7 @@
 //! DROP FEATURE, also for features that readers of older versions need.
 //!
-//! The feature is disabled, and files with deletion vectors or narrower types are rewritten if it is about these. Then there
-//! are two ways. Three checkpoints follow, each of an empty commit, and one commit removes the feature from the protocol and
+//! The feature is disabled, and files with deletion vectors, narrower types or other names of columns are rewritten if it is
+//! about these. Then there are two ways. Three checkpoints follow, each of an empty commit, and one commit removes the feature from the protocol and
 //! protects those checkpoints, so that no reader needs versions before them and no writer makes other checkpoints there. Or
 //! the log of the versions with traces is deleted once they are old enough ([`truncation`]), and the commit that removes the
 //! feature protects nothing. A process that dies in between leaves a valid table, and running it again continues from there.
@@ -13,7 +13,7 @@ use deltic_protocol::alter::{Dropping, OldLog};
 use crate::checkpoint_writer::checkpoint;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::maintenance::{Footers, ReorgOptions, reorganize};
+use crate::maintenance::{Footers, ReorgOptions, remove_column_mapping, reorganize};
 use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
 use crate::transaction::{CommitContext, CommitSeries};
 use crate::write::writer::Clock;
@@ -92,6 +92,11 @@ impl Steps<'_> {
                 transaction.commit(committer, retry).await?;
             }
             self.rewrite(Footers::OtherTypes).await?;
+            transaction = self.begin(TransactionOptions::default()).await?;
+        }
+        if self.name == "columnMapping" && transaction.mapped_files().await?.is_some() {
+            // One commit does both, since the names in all files must be those in the metadata.
+            remove_column_mapping(transaction, self.ids, self.clock, self.context).await?;
             transaction = self.begin(TransactionOptions::default()).await?;
         }
         if transaction.disable_feature(self.name).await? {

@@ -166,7 +166,7 @@ impl Plan {
 }
 
 /// Rewrites bins, several at once.
-async fn write_all(
+pub(super) async fn write_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
     ids: &dyn Ids,

@@ -61,7 +61,8 @@ impl Pending {
         }
         match &self.read {
             ReadSet::Nothing | ReadSet::Files(_) => Ok(None),
-            ReadSet::AllRows | ReadSet::AllFiles => winner.adds.filter(changing).map(Some),
+            ReadSet::AllRows => winner.adds.filter(changing).map(Some),
+            ReadSet::AllFiles => Ok(Some(winner.adds.clone())),
             ReadSet::Predicates(read) => matching(&winner.adds.filter(changing)?, read).map(Some),
         }
     }
