@@ -66,11 +66,11 @@ impl Steps<'_> {
                 self.name
             ))),
             (OldLog::ProtectedOrDeleted, false) => {
-                self.remove_traces(transaction).await?;
+                Box::pin(self.remove_traces(transaction)).await?;
                 self.drop_behind_checkpoints().await
             }
             (OldLog::ProtectedOrDeleted, true) => {
-                self.remove_traces(transaction).await?;
+                Box::pin(self.remove_traces(transaction)).await?;
                 self.drop_after_truncation().await
             }
             (OldLog::Deleted, true) => self.drop_after_truncation().await,
@@ -95,8 +95,9 @@ impl Steps<'_> {
             transaction = self.begin(TransactionOptions::default()).await?;
         }
         if self.name == "columnMapping" && transaction.mapped_files().await?.is_some() {
-            // One commit does both, since the names in all files must be those in the metadata.
-            remove_column_mapping(transaction, self.ids, self.clock, self.context).await?;
+            // One commit does both, since the names in all files must be those in the metadata. Boxed, as the other rewrite:
+            // these futures are large.
+            Box::pin(remove_column_mapping(transaction, self.ids, self.clock, self.context)).await?;
             transaction = self.begin(TransactionOptions::default()).await?;
         }
         if transaction.disable_feature(self.name).await? {
@@ -111,7 +112,7 @@ impl Steps<'_> {
 
     async fn rewrite(&self, footers: Footers) -> Result<()> {
         let options = ReorgOptions { footers, ..ReorgOptions::default() };
-        reorganize(self.storage, None, &options, self.ids, self.clock, self.context).await?;
+        Box::pin(reorganize(self.storage, None, &options, self.ids, self.clock, self.context)).await?;
         Ok(())
     }
 

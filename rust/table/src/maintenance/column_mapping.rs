@@ -50,7 +50,7 @@ pub(crate) async fn remove_column_mapping(
     let removed = written.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
     transaction.rearrange(removed, files.clone(), metrics(&written), context.retry.now_ms())?;
     written.into_iter().for_each(|bin| bin.unclaimed.claim());
-    let committed = transaction.commit(context.committer, context.retry).await;
+    let committed = Box::pin(transaction.commit(context.committer, context.retry)).await;
     // After a conflict the files are not the transaction's any more.
     if committed.as_ref().is_err_and(|error| matches!(error.kind(), Kind::Conflict(_))) {
         let mut unclaimed = Unclaimed::new(snapshot.storage().clone());
