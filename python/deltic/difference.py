@@ -16,7 +16,7 @@ from deltic.detail import Detail
 from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
 from deltic.file_layout import partition_labels
-from deltic.physical_name import physical_name
+from deltic.physical_name import column_keys
 from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, widens
 from deltic.scan import Plan
 from deltic.snapshot import Snapshot
@@ -230,14 +230,14 @@ def _rows(count: int | None) -> str:
 
 def _columns(before: list[pa.Field], after: list[pa.Field], prefix: str) -> Iterator[ColumnChange]:
     """Changes of fields at one level, then of those within structs, however deep."""
-    old = {physical_name(field): field for field in before}
-    now = {physical_name(field) for field in after}
+    old_keys, keys = column_keys(before, after)
+    old = dict(zip(old_keys, before, strict=True))
     for key, field in old.items():
-        if key not in now:
+        if key not in keys:
             yield ColumnChange("dropped", prefix + field.name, type_name(field), None)
-    for field in after:
+    for key, field in zip(keys, after, strict=True):
         path = prefix + field.name
-        was = old.get(physical_name(field))
+        was = old.get(key)
         if was is None:
             yield ColumnChange("added", path, None, type_name(field))
             continue
@@ -271,9 +271,13 @@ class _Partitioning(NamedTuple):
     fields: list[pa.Field]
 
     @classmethod
-    def of(cls, snapshot: Snapshot) -> _Partitioning:
-        fields = [snapshot.schema.field(name) for name in snapshot.partition_columns]
-        return cls([physical_name(field) for field in fields], [field.remove_metadata() for field in fields])
+    def of_both(cls, before: Snapshot, after: Snapshot) -> tuple[_Partitioning, _Partitioning]:
+        old, new = ([each.schema.field(name) for name in each.partition_columns] for each in (before, after))
+        old_keys, keys = column_keys(old, new)
+        return (
+            cls(old_keys, [field.remove_metadata() for field in old]),
+            cls(keys, [field.remove_metadata() for field in new]),
+        )
 
     def holds(self, earlier: _Partitioning) -> bool:
         """Whether partitions of an earlier version are partitions of this one."""
@@ -309,7 +313,7 @@ def _partitions(before: Snapshot, after: Snapshot) -> pa.Table:
     old, new = (plan.tasks for plan in plans)
     removed_files = old.filter(pc.invert(pc.is_in(old["path"], value_set=new["path"])))
     added_files = new.filter(pc.invert(pc.is_in(new["path"], value_set=old["path"])))
-    earlier, later = _Partitioning.of(before), _Partitioning.of(after)
+    earlier, later = _Partitioning.of_both(before, after)
     kept, changes = _other_vectors(*plans)
     found = [
         _table(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.errors import CorruptTableError, InvalidInputError
-from deltic.physical_name import physical_name
+from deltic.physical_name import column_keys
 from deltic.row_keys import flat_list, row_keys
 from deltic.snapshot import Snapshot
 from deltic.type_name import type_name
@@ -91,8 +91,10 @@ def _rows(
 def _in_columns(
     batch: pa.RecordBatch, old: pa.Schema, new: pa.Schema, tracked: bool
 ) -> tuple[pa.Array, pa.RecordBatch]:
-    known = {physical_name(field): (batch.column(at), field) for at, field in enumerate(old)}
-    columns = [_column(known.get(physical_name(field)), field, batch.num_rows, field.name) for field in new]
+    old_keys, new_keys = column_keys(old, new)
+    known = {key: (batch.column(at), old.field(at)) for at, key in enumerate(old_keys)}
+    found = zip(new_keys, new, strict=True)
+    columns = [_column(known.get(key), field, batch.num_rows, field.name) for key, field in found]
     keys = row_keys(columns, batch.num_rows)
     fields = [_as_nullable(field) for field in new]
     if tracked:
@@ -119,8 +121,10 @@ def _column(found: tuple[pa.Array, pa.Field] | None, wanted: pa.Field, rows: int
 def _value(values: pa.Array, old: pa.DataType, new: pa.DataType, path: str) -> pa.Array:
     nulls = pc.is_null(values)
     if pa.types.is_struct(old) and pa.types.is_struct(new):
-        known = {physical_name(field): (child, field) for field, child in zip(old, values.flatten(), strict=True)}
-        children = [_column(known.get(physical_name(to)), to, len(values), f"{path}.{to.name}") for to in new]
+        old_keys, new_keys = column_keys(old, new)
+        known = dict(zip(old_keys, zip(values.flatten(), old, strict=True), strict=True))
+        found = zip(new_keys, new, strict=True)
+        children = [_column(known.get(key), to, len(values), f"{path}.{to.name}") for key, to in found]
         return pa.StructArray.from_arrays(children, fields=list(new), mask=nulls)
     if pa.types.is_list(old) and pa.types.is_list(new):
         offsets, elements = flat_list(values)

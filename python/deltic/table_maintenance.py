@@ -353,8 +353,10 @@ class MaintenanceMethods:
 
         The properties that enable it are removed with it, and row ids with `rowTracking`. When `deletionVectors` or
         `typeWidening` is dropped, files with deletion vectors or of narrower types are rewritten, as by `purge`, once
-        the feature is disabled; all footers are read if a type was widened. All else of the newest version that depends
-        on the feature must be removed before.
+        the feature is disabled; all footers are read if a type was widened. For `columnMapping` all files are rewritten
+        under the names of the schema, by the commit that removes the mapping, unless they have these names already. All
+        else of the newest version that depends on the feature must be removed before, such as column names with a space
+        (`rename_column`).
 
         Most features concern writers only and are dropped by one commit. If readers need it (`columnMapping`,
         `deletionVectors`, `typeWidening`, `v2Checkpoint`, `vacuumProtocolCheck`), older versions may still have traces,
@@ -374,7 +376,7 @@ class MaintenanceMethods:
 
         Raises `InvalidInputError` if the table does not have the feature, another needs it, it cannot be dropped, the
         newest version still depends on it, or versions with traces are too new to be deleted; the message says what to
-        do.
+        do. Raises `CommitConflictError` if another writer changes files meanwhile.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa

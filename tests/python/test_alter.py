@@ -582,16 +582,6 @@ def test_dropping_a_feature_continues_after_an_interruption(uri: str) -> None:
     assert table.snapshot().version == 6
 
 
-def with_renamed(table: Table) -> None:
-    table.set_properties(MAPPED)
-    table.rename_column("a", "c")
-
-
-def with_dropped(table: Table) -> None:
-    table.set_properties(MAPPED)
-    table.drop_columns("b")
-
-
 def with_domain(table: Table) -> None:
     with table.transaction() as tx:
         tx.add_feature("domainMetadata")
@@ -613,8 +603,6 @@ ICEBERG = ("columnMapping", "icebergCompatV2", "icebergWriterCompatV1")
 @pytest.mark.parametrize(
     ("uses", "feature", "message"),
     [
-        (with_renamed, "columnMapping", "column `c` under another name"),
-        (with_dropped, "columnMapping", "columns that were dropped"),
         (with_domain, "domainMetadata", "metadata domain `billing`"),
         (lambda table: table.cluster_by("a"), "domainMetadata", "needed by `clustering`"),
         (with_features("domainMetadata", "collations"), "domainMetadata", "needed by `collations`"),

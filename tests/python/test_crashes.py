@@ -106,7 +106,8 @@ OPERATIONS: dict[str, Callable[[deltic.Table], object]] = {
     "purge": lambda t: t.purge("id = 7"),
     "restore": lambda t: t.restore(1) if t.snapshot().version < 5 else None,
     "add columns": lambda t: t.add_columns(deltic.field("c", "string")) if "c" not in names(t) else None,
-    "drop feature": lambda t: t.drop_feature("deletionVectors") if has_vectors(t) else None,
+    "drop feature": lambda t: t.drop_feature("deletionVectors") if has(t, "deletionVectors") else None,
+    "drop column mapping": lambda t: t.drop_feature("columnMapping") if has(t, "columnMapping") else None,
 }
 
 
@@ -117,8 +118,8 @@ def names(of: deltic.Table) -> list[str]:
     return pa.schema(of.snapshot().schema).names
 
 
-def has_vectors(of: deltic.Table) -> bool:
-    return "deletionVectors" in (of.snapshot().protocol.get("writerFeatures") or [])
+def has(of: deltic.Table, feature: str) -> bool:
+    return feature in (of.snapshot().protocol.get("writerFeatures") or [])
 
 
 @dataclass(frozen=True)

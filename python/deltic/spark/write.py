@@ -277,7 +277,7 @@ def engine_and_reason(engine: object, argument: str) -> tuple[str, str]:
     """The engine that writes, and the reason for it."""
     chosen = check_choice(engine, argument, get_args(Engine))
     if chosen == "auto":
-        return "arrow", "auto: it writes every table, and about as fast"
+        return "arrow", "auto: it writes every table, with all statistics and files of the target size"
     return chosen, "requested"
 
 

@@ -216,8 +216,7 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
         let path = path.replace('\0', "\\0");
         return Err(Error::invalid(format!("the column name `{path}` has a NUL character (\\0); rename it")));
     }
-    let forbidden = |c: &char| mapping == ColumnMapping::None && " ,;{}()\n\t=".contains(*c);
-    match name.chars().find(forbidden) {
+    match forbidden_character(name).filter(|_| mapping == ColumnMapping::None) {
         Some(bad) => Err(Error::invalid(format!(
             "the column name `{path}` has the character {bad:?}, which Delta allows only with column mapping; rename it, or \
              set the property delta.columnMapping.mode to name: properties={{\"delta.columnMapping.mode\": \"name\"}} of a \
@@ -225,6 +224,11 @@ fn check_name(name: &str, path: &str, mapping: ColumnMapping) -> Result<()> {
         ))),
         None => Ok(()),
     }
+}
+
+/// A character of a column name that Delta allows only with column mapping.
+pub fn forbidden_character(name: &str) -> Option<char> {
+    name.chars().find(|c| " ,;{}()\n\t=".contains(*c))
 }
 
 /// Whether two fields are the same column: by their ids if both have one, or else by name.

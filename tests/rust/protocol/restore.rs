@@ -98,6 +98,17 @@ fn identity_columns_are_matched_by_physical_name() {
 }
 
 #[test]
+fn identity_columns_are_matched_by_name_after_column_mapping_was_dropped() {
+    let mapped = [("delta.columnMapping.mode", "name"), ("delta.columnMapping.maxColumnId", "1")];
+    let physical = r#","delta.columnMapping.id":1,"delta.columnMapping.physicalName":"p""#;
+    let newest = metadata(&column("id", &identity(1, Some(8), "")), &[]);
+    let old = metadata(&column("id", &identity(1, Some(3), physical)), &mapped);
+    let (_, metadata) = restored((&protocol("1,6"), &newest), (&protocol("2,6"), &old), false).unwrap();
+    let schema = metadata.schema().unwrap();
+    assert_eq!(Identity::of(schema.fields.first().unwrap()).unwrap().unwrap().watermark, Some(8));
+}
+
+#[test]
 fn properties_of_the_history_stay() {
     let protocol = protocol("1,7 w:checkpointProtection,inCommitTimestamp");
     let plain = metadata(&column("x", ""), &[("mine", "1")]);

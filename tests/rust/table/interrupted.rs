@@ -88,6 +88,21 @@ fn dropping_a_feature() {
 }
 
 #[test]
+fn dropping_column_mapping() {
+    let table = Table::new(&[("delta.columnMapping.mode", "name")], false);
+    table.write(&[("a", Some(1)), ("b", Some(2))]);
+    let (storage, log) = (&table.sample.storage, committer(&table));
+    let run = |retry: &dyn RetryPolicy| {
+        block_on(drop_feature(storage, "columnMapping", false, &World, now, CommitContext { committer: &log, retry }))
+    };
+    let error = run(&cancelled_after(0)).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (&Kind::Interrupted, "interrupted: nothing was committed"));
+    assert_eq!(block_on(table.sample.open()).unwrap().version(), 1);
+    assert_remain(run(&cancelled_after(1)), "version 2 was committed and remains");
+    assert_eq!(run(&World).unwrap().committed.version, 6);
+}
+
+#[test]
 fn enabling_row_tracking() {
     let table = Table::new(&[], false);
     table.write(&[("a", Some(1))]);

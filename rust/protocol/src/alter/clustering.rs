@@ -28,11 +28,10 @@ pub const CLUSTERING_FEATURE: &str = "delta.feature.clustering";
 pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<RequestedChange> {
     let schema = before.metadata.schema()?;
     let mapping = Properties::of(before.metadata).column_mapping_mode()?;
+    let logical = |paths: &[Vec<String>]| logical_paths(&schema, mapping, paths);
     let names = |paths: &[Vec<String>]| paths.iter().map(|path| path::print(path)).collect::<Vec<_>>().join(",");
-    let logical = |path: &Vec<String>| mapping.logical_path(&schema, path).unwrap_or_else(|| path.clone());
-    let old: Vec<Vec<String>> = before.clustering.iter().map(logical).collect();
     let physical = clustering_paths(&schema, before.metadata, columns)?;
-    let new: Vec<Vec<String>> = physical.iter().map(logical).collect();
+    let (old, new) = (logical(before.clustering), logical(&physical));
     // A table without clustering columns does not need the feature.
     let is_asked = !columns.is_empty() || feature::supported(before.protocol).contains("clustering");
     let properties = match is_asked {
@@ -47,6 +46,20 @@ pub(super) fn cluster(before: Before<'_>, columns: &[String]) -> Result<Requeste
         operation: "CLUSTER BY",
         parameters: parameters.into_iter().map(|(key, value)| (key.to_owned(), json!(value))).collect(),
     })
+}
+
+/// The columns by which a table is clustered, by their names in its schema.
+///
+/// # Errors
+/// `Corrupt` if the schema or `delta.columnMapping.mode` cannot be read.
+pub fn logical_clustering(before: Before<'_>) -> Result<Vec<Vec<String>>> {
+    let mapping = Properties::of(before.metadata).column_mapping_mode()?;
+    Ok(logical_paths(&*before.metadata.schema()?, mapping, before.clustering))
+}
+
+fn logical_paths(schema: &StructType, mapping: ColumnMapping, physical: &[Vec<String>]) -> Vec<Vec<String>> {
+    let logical = |path: &Vec<String>| mapping.logical_path(schema, path).unwrap_or_else(|| path.clone());
+    physical.iter().map(logical).collect()
 }
 
 /// The physical paths of columns by which a table with this schema and metadata is to be clustered.

@@ -7,7 +7,7 @@
 //!
 //! PROTOCOL.md: "Protocol Evolution", "Disabled Features"; RFC "Checkpoint Protection".
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::step::{Altered, Before};
 use crate::action::Metadata;
@@ -17,9 +17,10 @@ use crate::feature;
 use crate::property::{CheckpointPolicy, Properties};
 use crate::schema::assign::{map_each, strip};
 use crate::schema::evolve::CURRENT_DEFAULT;
-use crate::schema::mapping::ColumnMapping;
+use crate::schema::mapping::{ColumnMapping, PHYSICAL_NAME};
 use crate::schema::widen::TYPE_CHANGES;
 use crate::schema::{StructField, StructType, json as schema_json};
+use crate::validation::forbidden_character;
 
 /// The property that says before which version checkpoints are protected.
 pub const CHECKPOINT_PROTECTION_VERSION: &str = "delta.requireCheckpointProtectionBeforeVersion";
@@ -210,37 +211,32 @@ fn refuse_uses(metadata: &Metadata, schema: &StructType, name: &str) -> Result<(
         "allowColumnDefaults" => (CURRENT_DEFAULT, "has a default", "remove it (`alter_column(default=None)`)"),
         "generatedColumns" => ("delta.generationExpression", "is generated", "drop the column"),
         "identityColumns" => ("delta.identity.", "is an identity", "drop the column"),
+        "columnMapping" => {
+            return match schema.first_field(&|field| forbidden_character(&field.name).is_some()) {
+                Some(column) => in_use(
+                    format!(
+                        "the name of the column `{column}` has a character that is allowed only with column mapping"
+                    ),
+                    "rename it (`rename_column`)",
+                ),
+                None => Ok(()),
+            };
+        }
         _ => return Ok(()),
     };
-    let mut found = None;
-    schema.each_field("", &mut |path, field| {
-        if field.metadata.keys().any(|given| given.starts_with(key)) {
-            found.get_or_insert_with(|| path.to_owned());
-        }
-    });
+    let found = schema.first_field(&|field| field.metadata.keys().any(|given| given.starts_with(key)));
     found.map_or(Ok(()), |column| in_use(format!("the column `{column}` {what}"), how))
 }
 
 /// A column that files may have under another name than the schema.
-pub fn renamed_column(schema: &StructType, mapping: ColumnMapping) -> Option<String> {
-    let mut found = None;
-    schema.each_field("", &mut |path, field| {
-        if mapping.physical_name(field).is_ok_and(|name| name != field.name) {
-            found.get_or_insert_with(|| path.to_owned());
-        }
-    });
-    found
+pub fn renamed_column(schema: &StructType) -> Option<String> {
+    let is_other = |name: &Value, field: &StructField| name.as_str().is_some_and(|name| name != field.name);
+    schema.first_field(&|field| field.metadata.get(PHYSICAL_NAME).is_some_and(|name| is_other(name, field)))
 }
 
 /// A column of which files may have narrower values.
 pub fn widened_column(schema: &StructType) -> Option<String> {
-    let mut found = None;
-    schema.each_field("", &mut |path, field| {
-        if field.metadata.contains_key(TYPE_CHANGES) {
-            found.get_or_insert_with(|| path.to_owned());
-        }
-    });
-    found
+    schema.first_field(&|field| field.metadata.contains_key(TYPE_CHANGES))
 }
 
 fn without_type_changes(schema: &StructType) -> StructType {

@@ -22,7 +22,7 @@ mod restore;
 mod settle;
 mod step;
 
-pub use clustering::{CLUSTERING_FEATURE, clustering_paths};
+pub use clustering::{CLUSTERING_FEATURE, clustering_paths, logical_clustering};
 pub use copied::copied;
 pub use drop_feature::{
     CHECKPOINT_PROTECTION_VERSION, Droppable, Dropping, OldLog, disabled, find_droppable, renamed_column, uses_feature,

@@ -97,14 +97,19 @@ pub(super) fn keep(newest: &Metadata, metadata: &mut Metadata, key: &str) {
 
 /// Keeps the high watermarks of identity columns, whatever the columns are called now, so that no number is given out twice.
 fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
-    let mut given = BTreeMap::new();
+    let (mut given, mut unmapped) = (BTreeMap::new(), BTreeMap::new());
     for field in &newest.schema()?.fields {
         if let Some(number) = Identity::of(field)?.and_then(|identity| identity.watermark) {
             given.insert(stored_name(field).to_owned(), number);
+            if !field.metadata.contains_key(PHYSICAL_NAME) {
+                unmapped.insert(field.name.clone(), number);
+            }
         }
     }
     let schema = metadata.schema()?;
-    let by_name = |field: &StructField| Some((field.name.clone(), *given.get(stored_name(field))?));
+    // Column mapping may have been dropped since, and with it the name in files.
+    let number = |field: &StructField| given.get(stored_name(field)).or_else(|| unmapped.get(&field.name)).copied();
+    let by_name = |field: &StructField| Some((field.name.clone(), number(field)?));
     let given: BTreeMap<String, i64> = schema.fields.iter().filter_map(by_name).collect();
     let counted: StructType = with_watermarks(&schema, &given)?;
     if counted.fields != schema.fields {

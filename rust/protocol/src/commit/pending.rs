@@ -34,7 +34,7 @@ pub enum ReadSet {
     /// All rows of the table, as an overwrite reads them. Commits that only move rows to other files do not matter.
     AllRows,
     /// All files of the table, as restoring a version, copying a table and dropping a feature (which removes row ids) read
-    /// them. Commits that only move rows to other files matter, too.
+    /// them. Commits that only move rows to other files, or add files that are said to change no data, matter, too.
     AllFiles,
 }
 

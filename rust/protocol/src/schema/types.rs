@@ -209,6 +209,17 @@ impl StructType {
             });
         }
     }
+
+    /// The path of the first field, at any depth, that meets a condition.
+    pub(crate) fn first_field(&self, meets: &dyn Fn(&StructField) -> bool) -> Option<String> {
+        let mut found = None;
+        self.each_field("", &mut |path, field| {
+            if found.is_none() && meets(field) {
+                found = Some(path.to_owned());
+            }
+        });
+        found
+    }
 }
 
 impl StructField {

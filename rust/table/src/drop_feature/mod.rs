@@ -1,7 +1,7 @@
 //! DROP FEATURE, also for features that readers of older versions need.
 //!
-//! The feature is disabled, and files with deletion vectors or narrower types are rewritten if it is about these. Then there
-//! are two ways. Three checkpoints follow, each of an empty commit, and one commit removes the feature from the protocol and
+//! The feature is disabled, and files with deletion vectors, narrower types or other names of columns are rewritten if it is
+//! about these. Then there are two ways. Three checkpoints follow, each of an empty commit, and one commit removes the feature from the protocol and
 //! protects those checkpoints, so that no reader needs versions before them and no writer makes other checkpoints there. Or
 //! the log of the versions with traces is deleted once they are old enough ([`truncation`]), and the commit that removes the
 //! feature protects nothing. A process that dies in between leaves a valid table, and running it again continues from there.
@@ -14,7 +14,7 @@ use crate::checkpoint_writer::checkpoint;
 use crate::commit::{CommitContext, CommitSeries};
 use crate::error::{Error, Result};
 use crate::events::TARGET;
-use crate::maintenance::{Footers, ReorgOptions, reorganize};
+use crate::maintenance::{Footers, ReorgOptions, remove_column_mapping, reorganize};
 use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::writer::Clock;
 use deltic_store::Storage;
@@ -66,11 +66,11 @@ impl Steps<'_> {
                 self.name
             ))),
             (OldLog::ProtectedOrDeleted, false) => {
-                self.remove_traces(transaction).await?;
+                Box::pin(self.remove_traces(transaction)).await?;
                 self.drop_behind_checkpoints().await
             }
             (OldLog::ProtectedOrDeleted, true) => {
-                self.remove_traces(transaction).await?;
+                Box::pin(self.remove_traces(transaction)).await?;
                 self.drop_after_truncation().await
             }
             (OldLog::Deleted, true) => self.drop_after_truncation().await,
@@ -94,6 +94,12 @@ impl Steps<'_> {
             self.rewrite(Footers::OtherTypes).await?;
             transaction = self.begin(TransactionOptions::default()).await?;
         }
+        if self.name == "columnMapping" && transaction.mapped_files().await?.is_some() {
+            // One commit does both, since the names in all files must be those in the metadata. Boxed, as the other rewrite:
+            // these futures are large.
+            Box::pin(remove_column_mapping(transaction, self.ids, self.clock, self.context)).await?;
+            transaction = self.begin(TransactionOptions::default()).await?;
+        }
         if transaction.disable_feature(self.name).await? {
             transaction.commit(committer, retry).await?;
         }
@@ -106,7 +112,7 @@ impl Steps<'_> {
 
     async fn rewrite(&self, footers: Footers) -> Result<()> {
         let options = ReorgOptions { footers, ..ReorgOptions::default() };
-        reorganize(self.storage, None, &options, self.ids, self.clock, self.context).await?;
+        Box::pin(reorganize(self.storage, None, &options, self.ids, self.clock, self.context)).await?;
         Ok(())
     }
 

@@ -3,8 +3,9 @@
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), rewrites each bin in the requested layout
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
 //! sampled values (`layout::ranges`, `layout::curve`), within bounded memory (`sort`). REORG does the same for other files
-//! (`reorg`), and compaction after a write for small ones (`auto_compact`). Other processes may rewrite the bins
-//! (`distributed`). All of it commits by a [`Transaction`](crate::transaction::builder::Transaction).
+//! (`reorg`), compaction after a write for small ones (`auto_compact`), and removing column mapping for all
+//! (`column_mapping`). Other processes may rewrite the bins (`distributed`). All of it commits by a
+//! [`Transaction`](crate::transaction::builder::Transaction).
 //!
 //! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows
 //! (`optimize::rows_and_ids_stay`).
@@ -15,6 +16,7 @@
 
 mod auto_compact;
 mod bins;
+mod column_mapping;
 mod commit;
 mod distributed;
 mod files;
@@ -27,6 +29,7 @@ mod sort;
 mod vacuum;
 
 pub use auto_compact::{AutoCompacted, MIN_FILES, auto_compact};
+pub(crate) use column_mapping::remove_column_mapping;
 pub use distributed::{DistributedOptimize, RewriteTask};
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};

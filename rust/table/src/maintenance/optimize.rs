@@ -166,7 +166,7 @@ impl Plan {
 }
 
 /// Rewrites bins, several at once. After an error none is being rewritten, and no file is left.
-async fn write_all(
+pub(super) async fn write_all(
     rewriting: &Rewriting,
     bins: Vec<Bin>,
     ids: &dyn Ids,

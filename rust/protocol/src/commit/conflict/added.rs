@@ -61,6 +61,8 @@ impl Pending {
         }
         match &self.read {
             ReadSet::Nothing | ReadSet::Files(_) => Ok(None),
+            // A winner that moves rows removes files, too, and is refused for these.
+            ReadSet::AllFiles if winner.removes.is_empty() => Ok(Some(winner.adds.clone())),
             ReadSet::AllRows | ReadSet::AllFiles => winner.adds.filter(changing).map(Some),
             ReadSet::Predicates(read) => matching(&winner.adds.filter(changing)?, read).map(Some),
         }

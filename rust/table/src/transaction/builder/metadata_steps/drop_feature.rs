@@ -11,17 +11,17 @@ use arrow_array::Array;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::{Action, DomainMetadata, Metadata};
 use deltic_protocol::alter::{
-    Altered, Dropping, OldLog, disabled, find_droppable, renamed_column, widened_column, without_feature,
-    without_properties,
+    Altered, Dropping, OldLog, disabled, find_droppable, logical_clustering, renamed_column, widened_column,
+    without_feature, without_properties,
 };
 use deltic_protocol::commit::{Actions, ROW_TRACKING_DOMAIN, ReadSet};
 use deltic_protocol::property::{IsolationLevel, Properties};
 use deltic_protocol::schema::assign::count_ids;
+use deltic_protocol::schema::mapping::ColumnMapping;
 use deltic_protocol::schema::widen::TYPE_CHANGES;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField};
-use deltic_protocol::validation::MAX_COLUMN_ID;
 use futures::{TryStreamExt, stream};
-use serde_json::json;
+use serde_json::{Map, json};
 
 use super::super::Transaction;
 use super::super::whole_files::add_again;
@@ -29,6 +29,9 @@ use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::scan::dropped_columns::KnownColumns;
 use crate::snapshot::Snapshot;
+
+/// What to do if files use a feature again.
+const REWRITE: &str = "rewrite them (`Table.drop_feature`, once more if another writer has added some meanwhile)";
 
 /// Footers that are read at once.
 const CONCURRENT_FOOTERS: usize = 64;
@@ -82,6 +85,33 @@ impl Transaction {
         let droppable = find_droppable(before, name).map_err(|e| self.in_table(e))?;
         let metadata = disabled(before.metadata, droppable).map_err(|e| self.in_table(e))?;
         self.change_properties(metadata)
+    }
+
+    /// Why files do not have just the columns of the schema, under their names there; `None` if they do.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(crate) async fn mapped_files(&mut self) -> Result<Option<String>> {
+        let snapshot = self.snapshot().await?;
+        mapped_files(&snapshot).await.map_err(|e| self.in_table(e))
+    }
+
+    /// Removes column mapping from the metadata. The caller replaces every file by one with the names of the schema.
+    ///
+    /// # Errors
+    /// `Invalid` if a name needs column mapping.
+    pub(crate) fn remove_column_mapping(&mut self) -> Result<()> {
+        let before = self.before()?;
+        let droppable = find_droppable(before, "columnMapping").map_err(|e| self.in_table(e))?;
+        let metadata = disabled(before.metadata, droppable).map_err(|e| self.in_table(e))?;
+        let clustering = logical_clustering(before)?;
+        if clustering != before.clustering {
+            self.set_clustering(Some(clustering));
+        }
+        self.read_everything();
+        self.record_operation("REMOVE COLUMN MAPPING", Map::new());
+        self.set_table(metadata, None);
+        Ok(())
     }
 
     /// Replaces the metadata, and records the changed properties. Returns whether anything changes.
@@ -147,35 +177,23 @@ impl Transaction {
 
 /// Refuses a feature that the files or domains of a version use.
 async fn refuse_traces(snapshot: &Snapshot, name: &str) -> Result<()> {
-    let (schema, mapping) = (&snapshot.shape().schema, snapshot.shape().mapping);
+    let schema = &snapshot.shape().schema;
     let in_use = |what: String, how: &str| {
         Err(Error::invalid(format!("the feature `{name}` cannot be dropped: {what}; {how} first")))
     };
-    let again = "write the rows into a table that is replaced (`deltic.create(mode=\"replace\")`)";
     match name {
         "deletionVectors" => match with_vectors(snapshot).await? {
             0 => Ok(()),
             files => in_use(format!("{files} files have deletion vectors"), "rewrite them without (`Table.purge`)"),
         },
-        "columnMapping" if snapshot.num_files().await? > 0 => {
-            if let Some(column) = renamed_column(schema, mapping) {
-                return in_use(format!("files have the column `{column}` under another name"), again);
-            }
-            let largest = Properties::of(snapshot.metadata()).get(MAX_COLUMN_ID).and_then(|id| id.trim().parse().ok());
-            match largest {
-                // Without column mapping, a new column with the name of a dropped one would show its old values, which
-                // files still have.
-                Some(largest) if count_ids(schema) < largest => {
-                    in_use("files may have columns that were dropped".to_owned(), again)
-                }
-                _ => Ok(()),
-            }
-        }
+        "columnMapping" => match mapped_files(snapshot).await? {
+            Some(why) => in_use(why, REWRITE),
+            None => Ok(()),
+        },
         "typeWidening" | "typeWidening-preview" => match widened_column(schema) {
-            Some(column) if has_other_types(snapshot).await? => in_use(
-                format!("files have columns such as `{column}` in narrower types"),
-                "rewrite them (`Table.drop_feature`, once more if another writer has added some meanwhile)",
-            ),
+            Some(column) if has_other_types(snapshot).await? => {
+                in_use(format!("files have columns such as `{column}` in narrower types"), REWRITE)
+            }
             Some(_) | None => Ok(()),
         },
         "domainMetadata" => match snapshot.domains().await?.into_iter().next() {
@@ -184,6 +202,26 @@ async fn refuse_traces(snapshot: &Snapshot, name: &str) -> Result<()> {
         },
         _ => Ok(()),
     }
+}
+
+/// As [`Transaction::mapped_files`].
+async fn mapped_files(snapshot: &Snapshot) -> Result<Option<String>> {
+    if snapshot.num_files().await? == 0 {
+        return Ok(None);
+    }
+    let (schema, mapping) = (&snapshot.shape().schema, snapshot.shape().mapping);
+    if let Some(column) = renamed_column(schema) {
+        return Ok(Some(format!("files have the column `{column}` under another name")));
+    }
+    if mapping == ColumnMapping::Id {
+        return Ok(Some("files may have columns under any name, since they are found by their ids".to_owned()));
+    }
+    // Without column mapping, a new column with the name of a dropped one would show its old values, which files still have.
+    let may_have_dropped = match Properties::of(snapshot.metadata()).max_column_id()? {
+        Some(largest) => usize::try_from(largest).is_ok_and(|largest| count_ids(schema) < largest),
+        None => mapping != ColumnMapping::None,
+    };
+    Ok(may_have_dropped.then(|| "files may have columns that were dropped".to_owned()))
 }
 
 /// Refuses a partition column that was widened from `date`: partition values may be dates, which other clients do not read as
