@@ -197,7 +197,7 @@ impl PageHeader {
             match id {
                 2 => uncompressed = Some(u64::try_from(thrift.int()?).ok()?),
                 3 => compressed = Some(usize::try_from(thrift.int()?).ok()?),
-                4 => header.checksum = Some(i32::try_from(thrift.int()?).ok()?.cast_unsigned()),
+                4 => header.checksum = Some(thrift.int()?.cast_unsigned()),
                 5 => header.data_page(thrift, 2)?,
                 7 => header.entries = Some(dictionary_entries(thrift)?),
                 8 => header.data_page(thrift, 4)?,
