@@ -374,13 +374,13 @@ def test_a_damaged_file_is_an_error_and_leaves_no_file(uri: str) -> None:
 
 
 def test_a_page_without_its_checksum_is_not_copied(uri: str, caplog: pytest.LogCaptureFixture) -> None:
-    rows = rows_of(random.Random(6)).select(["id", "value", "text"])
+    rows = rows_of(random.Random(6)).select(["id", "value", "raw", "text"])
     path = Path(uri, "a.parquet")
     path.parent.mkdir()
     pq.write_table(rows, path, compression="zstd", use_dictionary=False, write_page_checksum=True)
     deltic.convert(uri)
     damaged = bytearray(path.read_bytes())
-    column = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(3)
     damaged[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
     path.write_bytes(damaged)
     caplog.set_level(logging.DEBUG, logger="deltic")

@@ -291,8 +291,9 @@ def test_rules_hold_under_their_names(uri: str) -> None:
     assert rows(table, key="n") == [{"n": 1, "v": "a"}, {"n": 2, "v": "c"}]
 
 
-def test_numbers_are_not_given_out_again_by_a_restore(uri: str) -> None:
-    """The older version has the identity column under a physical name, the newest one has none."""
+@pytest.mark.parametrize("again", ["not", "enabled again", "enabled again and renamed"])
+def test_numbers_are_not_given_out_again_by_a_restore(uri: str, again: str) -> None:
+    """The older version has the identity column under a physical name, the newest one has none, or another."""
     identity = {
         f"delta.identity.{key}": value for key, value in (("start", 1), ("step", 1), ("allowExplicitInsert", False))
     }
@@ -308,7 +309,11 @@ def test_numbers_are_not_given_out_again_by_a_restore(uri: str) -> None:
     deltic.write(table, pa.table({"v": ["a"]}))
     old = table.snapshot().version
     table.drop_feature("columnMapping")
+    if again != "not":
+        table.set_properties(MAPPED)
     deltic.write(table, pa.table({"v": ["b"]}))
+    if again.endswith("renamed"):
+        table.rename_column("n", "m")
     table.restore(old)
     deltic.write(table, pa.table({"v": ["c"]}))
     assert [(row["n"], row["v"]) for row in rows(table, key="n")] == [(1, "a"), (3, "c")]

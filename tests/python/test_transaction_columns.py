@@ -5,6 +5,7 @@ What a transaction commits is compared with the same steps as commits of their o
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from changed_rows import COPIES_AND_VECTORS, FEED, IDS, MAPPED, VECTORS, files_of, label, made, stock
 
 import deltic
-from deltic import InvalidInputError, Table
+from deltic import CommitConflictError, InvalidInputError, Table
 
 WIDENS = {"delta.enableTypeWidening": "true"}
 ROWS = pa.table(
@@ -218,6 +219,77 @@ def test_another_writer_may_append_and_may_not_change_the_columns(uri: str) -> N
     table.delete("item = 9")
     change(lambda: deltic.write(uri, pa.table({"shop": ["n"], "item": [10], "left": [0]})))
     assert [(row["item"], row["extra"]) for row in rows_of(table, "shop = 'n'")] == [(10, None), (9, "x")]
+
+
+def swap(tx: deltic.Transaction, one: str, other: str) -> None:
+    """Exchange the names of two columns."""
+    for old, name in ((one, "between"), (other, one), ("between", other)):
+        tx.rename_column(old, name)
+
+
+def _scan_and_delete_after_a_swap(tx: deltic.Transaction) -> None:
+    tx.scan(filter="a = 1").to_arrow()
+    swap(tx, "a", "b")
+    tx.delete("a > 100")
+
+
+def _scan_and_delete_after_a_column_was_made_anew(tx: deltic.Transaction) -> None:
+    tx.scan(filter="a = 1").to_arrow()
+    tx.drop_columns(["a"])
+    tx.add_columns([pa.field("a", pa.int64())])
+    tx.delete("a IS NULL AND b = 20")
+
+
+def _merge_and_update_by_a_new_column(tx: deltic.Transaction) -> None:
+    merge = tx.merge(pa.table({"a": [2], "n": [5]}), "source.a = target.a").with_schema_evolution()
+    merge.when_matched_update({"n": "source.n"}).execute()
+    tx.update({"s": "'u'"}, "n = 5")
+
+
+def _scan_and_update_after_a_type_was_widened(tx: deltic.Transaction) -> None:
+    tx.scan(filter="b = 10").to_arrow()
+    tx.alter_column("a", type=pa.decimal128(25, 2))
+    tx.update({"s": "'u'"}, "a = 1.5")
+
+
+def _scan_and_delete_after_a_partition_column_was_swapped(tx: deltic.Transaction) -> None:
+    tx.scan(filter="a = 1").to_arrow()
+    swap(tx, "s", "b")
+    tx.delete("b = 'x'")
+
+
+@pytest.mark.parametrize(
+    ("steps", "added", "is_conflict"),
+    [
+        (_scan_and_delete_after_a_swap, (5, 500, "w"), True),
+        (_scan_and_delete_after_a_swap, (1, 5, "w"), True),
+        (_scan_and_delete_after_a_swap, (20, 5, "w"), False),
+        (_scan_and_delete_after_a_column_was_made_anew, (5, 20, "w"), True),
+        (_scan_and_delete_after_a_column_was_made_anew, (5, 21, "w"), False),
+        (_merge_and_update_by_a_new_column, (9, 9, "w"), False),
+        (_merge_and_update_by_a_new_column, (2, 9, "w"), True),
+        (_scan_and_update_after_a_type_was_widened, (5, 5, "w"), False),
+        (_scan_and_update_after_a_type_was_widened, (5, 10, "w"), True),
+        (_scan_and_delete_after_a_partition_column_was_swapped, (9, 9, "x"), True),
+        (_scan_and_delete_after_a_partition_column_was_swapped, (9, 9, "k"), False),
+        (_scan_and_delete_after_a_partition_column_was_swapped, (1, 9, "k"), True),
+    ],
+)
+def test_each_step_conflicts_by_its_own_columns(
+    uri: str, steps: Callable[[deltic.Transaction], None], added: tuple[int, int, str], is_conflict: bool
+) -> None:
+    rows = pa.table({"a": [1, 2, 3], "b": [10, 20, 30], "s": ["x", "y", "z"]})
+    partition_by = "s" if steps is _scan_and_delete_after_a_partition_column_was_swapped else None
+    properties = WIDENS if steps is _scan_and_update_after_a_type_was_widened else MAPPED
+    deltic.write(uri, rows, partition_by=partition_by, properties=properties)
+    winner = pa.table({name: [value] for name, value in zip(rows.column_names, added, strict=True)})
+    transaction = Table(uri).transaction()
+    with contextlib.ExitStack() as expected:
+        if is_conflict:
+            expected.enter_context(pytest.raises(CommitConflictError, match="ConcurrentAppend"))
+        with transaction as tx:
+            steps(tx)
+            deltic.write(uri, winner)
 
 
 @pytest.mark.slow

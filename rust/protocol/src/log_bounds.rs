@@ -23,7 +23,7 @@ use crate::schema::{DataType, PrimitiveType, StructField, TableSchema};
 use crate::stats::read::{JsonReader, Leaf, LeafBounds, StatsColumns, from_struct, was_float};
 
 /// How the table names its columns, and which ones partition it.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct TableShape {
     /// Logical schema.
     pub schema: TableSchema,

@@ -55,7 +55,7 @@ fn marks_tracked_rows(base: u64) -> CommitLoop {
 fn reads(base: u64) -> CommitLoop {
     let schema = schema_json::parse(SCHEMA).unwrap();
     let shape = TableShape { schema: schema.into(), partition_columns: vec![], mapping: ColumnMapping::None };
-    let predicates = vec![parse("x = 1").unwrap().bind(&shape.schema).unwrap()];
+    let predicate = parse("x = 1").unwrap().bind(&shape.schema).unwrap();
     let files = ["read"].into_iter().collect();
     let add = Action::Add(Add { path: "f".to_owned(), size: 7, data_change: true, ..Add::default() });
     commit_loop(
@@ -63,7 +63,7 @@ fn reads(base: u64) -> CommitLoop {
         vec![add],
         MarkedFiles::default(),
         false,
-        ReadSet::Predicates(PredicatesRead { shape, predicates, files }),
+        ReadSet::Predicates(PredicatesRead::new(shape, predicate, files)),
     )
 }
 

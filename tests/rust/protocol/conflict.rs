@@ -8,8 +8,8 @@ use deltic_protocol::action::{
     Action, Add, CommitInfo, DomainMetadata, Metadata, PartitionValues, Protocol, Remove, Txn,
 };
 use deltic_protocol::commit::{
-    Actions, AddedFiles, Attempt, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, SerializedCommit,
-    TableState, WinnerRows, num_records, watermark,
+    Actions, AddedFiles, Attempt, CHECKS, Conflict, MarkedFile, Pending, PredicatesRead, ReadSet, Search,
+    SerializedCommit, TableState, WinnerRows, num_records, watermark,
 };
 use deltic_protocol::deletion_vector::{DeletionVector, Source, parse_inline, source};
 use deltic_protocol::error::{Error, Kind};
@@ -91,7 +91,7 @@ pub(super) fn shape() -> TableShape {
 pub(super) fn predicates(predicates: &[&str], files: &[&str]) -> ReadSet {
     let shape = shape();
     let predicates = predicates.iter().map(|p| parse(p).unwrap().bind(&shape.schema).unwrap()).collect();
-    ReadSet::Predicates(PredicatesRead { shape, predicates, files: paths(files) })
+    ReadSet::Predicates(PredicatesRead { searches: vec![Search { shape, predicates }], files: paths(files) })
 }
 
 fn paths(files: &[&str]) -> PathSet {
@@ -383,7 +383,14 @@ fn read_sets_are_merged() {
     read.extend(ReadSet::Nothing);
     read.extend(predicates(&["x = 2"], &["c"]));
     let ReadSet::Predicates(sum) = &read else { panic!("{read:?}") };
-    assert_eq!((sum.predicates.len(), &sum.files), (2, &paths(&["a", "b", "c"])));
+    assert_eq!(sum.files, paths(&["a", "b", "c"]));
+    assert_eq!(sum.searches.iter().map(|search| search.predicates.len()).collect::<Vec<_>>(), [2]);
+    // The predicates of another schema are kept beside it.
+    let ReadSet::Predicates(mut other) = predicates(&["x = 3"], &[]) else { panic!() };
+    other.searches[0].shape.partition_columns.push("y".to_owned());
+    read.extend(ReadSet::Predicates(other));
+    let ReadSet::Predicates(sum) = &read else { panic!("{read:?}") };
+    assert_eq!(sum.searches.iter().map(|search| search.predicates.len()).collect::<Vec<_>>(), [2, 1]);
     read.extend(ReadSet::AllRows);
     read.extend(ReadSet::Files(paths(&["a"])));
     assert!(matches!(read, ReadSet::AllRows));

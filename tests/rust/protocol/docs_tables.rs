@@ -247,8 +247,8 @@ impl Operation {
         let files: PathSet = self.files.iter().map(|p| path(p, "old")).collect();
         let read = match self.predicate {
             Some(text) => {
-                let predicates = vec![parse(text)?.bind(&shape.schema)?];
-                ReadSet::Predicates(PredicatesRead { shape, predicates, files })
+                let predicate = parse(text)?.bind(&shape.schema)?;
+                ReadSet::Predicates(PredicatesRead::new(shape, predicate, files))
             }
             None if self.whole_table => ReadSet::AllRows,
             None if files.is_empty() => ReadSet::Nothing,

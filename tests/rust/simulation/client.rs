@@ -164,9 +164,10 @@ impl World {
     /// A file with a row that makes one of the predicates TRUE.
     fn search_added(&self, added: &AddedRows) -> Result<Option<String>> {
         let bound = |at: usize| SHAPES.iter().map(move |(_, bound)| &bound[at]);
-        let is_searched = |at: &usize| bound(*at).any(|bound| added.predicates.contains(bound));
+        let searched: Vec<_> = added.searches.iter().flat_map(|search| &search.predicates).collect();
+        let is_searched = |at: &usize| bound(*at).any(|bound| searched.contains(&bound));
         let conditions: Vec<usize> = (0..CONDITIONS.len()).filter(is_searched).collect();
-        assert_eq!(conditions.len(), added.predicates.len());
+        assert_eq!(conditions.len(), searched.len());
         for add in &added.files {
             if self.live_rows(add)?.iter().any(|row| conditions.iter().any(|at| CONDITIONS[*at].1(row))) {
                 return Ok(Some(add.path.clone()));

@@ -232,8 +232,8 @@ fn read_matching(done: &mut Prepared, on: &State, by: Author, condition: usize) 
     let found: Vec<String> =
         on.files.iter().filter(|(_, rows)| rows.iter().flatten().any(holds)).map(|(f, _)| f.clone()).collect();
     let (shape, bound) = &SHAPES[usize::from(by.design.partitioned)];
-    let (predicates, files) = (vec![bound[condition].clone()], Default::default());
-    done.read = ReadSet::Predicates(PredicatesRead { shape: shape.clone(), predicates, files });
+    let predicate = bound[condition].clone();
+    done.read = ReadSet::Predicates(PredicatesRead::new(shape.clone(), predicate, Default::default()));
     done.observed = sorted(on.files.values().flatten().flatten().filter(|r| holds(r)));
     found
 }

@@ -101,14 +101,17 @@ fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
     for field in &newest.schema()?.fields {
         if let Some(number) = Identity::of(field)?.and_then(|identity| identity.watermark) {
             given.insert(stored_name(field).to_owned(), number);
-            if !field.metadata.contains_key(PHYSICAL_NAME) {
+            // Column mapping was dropped since, and perhaps enabled again.
+            if stored_name(field) == field.name {
                 unmapped.insert(field.name.clone(), number);
             }
         }
     }
     let schema = metadata.schema()?;
-    // Column mapping may have been dropped since, and with it the name in files.
-    let number = |field: &StructField| given.get(stored_name(field)).or_else(|| unmapped.get(&field.name)).copied();
+    let number = |field: &StructField| {
+        let by_stored_name = given.get(stored_name(field));
+        by_stored_name.or_else(|| unmapped.get(&field.name)).or_else(|| given.get(&field.name)).copied()
+    };
     let by_name = |field: &StructField| Some((field.name.clone(), number(field)?));
     let given: BTreeMap<String, i64> = schema.fields.iter().filter_map(by_name).collect();
     let counted: StructType = with_watermarks(&schema, &given)?;

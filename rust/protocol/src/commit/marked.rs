@@ -7,11 +7,11 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use super::pending::Search;
 use crate::action::{Action, Add, DeletionVectorDescriptor};
 use crate::deletion_vector::DeletionVector;
 use crate::error::{Error, Result};
 use crate::log_bounds::TableShape;
-use crate::predicate::BoundPredicate;
 use crate::property::RowTracking;
 use crate::replay::canonical_path;
 use crate::stats::json::wide;
@@ -61,9 +61,7 @@ pub struct AddedRows {
     /// The files that statistics and partition values do not rule out.
     pub files: Vec<Add>,
     /// The predicates by which the commit searched the table.
-    pub predicates: Vec<BoundPredicate>,
-    /// The columns of the table.
-    pub shape: TableShape,
+    pub searches: Vec<Search>,
 }
 
 /// A file that stays in the table with some of its rows deleted by a deletion vector.

@@ -19,7 +19,8 @@ pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, Check, METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 pub use marked::{AddedFiles, AddedRows, MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
 pub use pending::{
-    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, TableState, clustering_columns, watermark,
+    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, Search, TableState, clustering_columns,
+    watermark,
 };
 pub use prepared::{
     Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, committed_but_unreadable, unknown_outcome,

@@ -41,12 +41,37 @@ pub enum ReadSet {
 /// Predicates by which rows were searched, and the files in which they were found.
 #[derive(Debug, Clone)]
 pub struct PredicatesRead {
+    /// The predicates. A transaction that changes columns has predicates of several schemas.
+    pub searches: Vec<Search>,
+    /// The files that were read.
+    pub files: PathSet,
+}
+
+/// Predicates that are bound to the columns of one schema.
+#[derive(Debug, Clone)]
+pub struct Search {
     /// The columns at the time of reading.
     pub shape: TableShape,
     /// The predicates; each was evaluated on the whole table.
     pub predicates: Vec<BoundPredicate>,
-    /// The files that were read.
-    pub files: PathSet,
+}
+
+impl PredicatesRead {
+    /// A read by one predicate.
+    pub fn new(shape: TableShape, predicate: BoundPredicate, files: PathSet) -> Self {
+        Self { searches: vec![Search { shape, predicates: vec![predicate] }], files }
+    }
+
+    /// Adds another read of the same version.
+    fn extend(&mut self, other: Self) {
+        self.files.extend(other.files);
+        for search in other.searches {
+            match self.searches.iter_mut().find(|known| known.shape == search.shape) {
+                Some(known) => known.predicates.extend(search.predicates),
+                None => self.searches.push(search),
+            }
+        }
+    }
 }
 
 impl ReadSet {
@@ -65,8 +90,7 @@ impl ReadSet {
                 Self::Predicates(read)
             }
             (Self::Predicates(mut read), Self::Predicates(more)) => {
-                read.files.extend(more.files);
-                read.predicates.extend(more.predicates);
+                read.extend(more);
                 Self::Predicates(read)
             }
         };

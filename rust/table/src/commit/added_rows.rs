@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use deltic_protocol::commit::AddedRows;
+use deltic_protocol::commit::{AddedRows, Search};
 use deltic_protocol::predicate::BoundPredicate;
 use futures::{StreamExt, TryStreamExt, stream};
 
@@ -22,15 +22,17 @@ use deltic_store::Storage;
 /// # Errors
 /// Those of reading the files.
 pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> Result<Option<String>> {
-    let spec = ReadSpec::new(&added.shape, Vec::new());
-    let predicate = Arc::new(BoundPredicate::any_of(added.predicates.clone())?);
-    let reader = Reader::with_predicate(storage.clone(), spec, Some(predicate))?;
-    let tasks: Vec<FileTask> = added.files.iter().map(task_of).collect();
-    let searches = stream::iter(tasks).map(move |task| spawn_async(has_match(reader.clone(), task)));
-    let mut searched = searches.buffer_unordered(worker_count());
-    while let Some(found) = searched.try_next().await? {
-        if found.is_some() {
-            return Ok(found);
+    for Search { shape, predicates } in &added.searches {
+        let spec = ReadSpec::new(shape, Vec::new());
+        let predicate = Arc::new(BoundPredicate::any_of(predicates.clone())?);
+        let reader = Reader::with_predicate(storage.clone(), spec, Some(predicate))?;
+        let tasks: Vec<FileTask> = added.files.iter().map(task_of).collect();
+        let searches = stream::iter(tasks).map(move |task| spawn_async(has_match(reader.clone(), task)));
+        let mut searched = searches.buffer_unordered(worker_count());
+        while let Some(found) = searched.try_next().await? {
+            if found.is_some() {
+                return Ok(found);
+            }
         }
     }
     Ok(None)

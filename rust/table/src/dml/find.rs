@@ -260,8 +260,8 @@ impl FindResult {
     pub(super) fn into_read_set(self) -> Result<ReadSet> {
         let Some(filter) = &self.plan.spec().filter else { return Ok(ReadSet::AllRows) };
         let shape = self.plan.snapshot().shape().clone();
-        let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
-        Ok(ReadSet::Predicates(PredicatesRead { shape, predicates, files: self.read }))
+        let predicate = Arc::unwrap_or_clone(filter.bound(&shape.schema)?);
+        Ok(ReadSet::Predicates(PredicatesRead::new(shape, predicate, self.read)))
     }
 }
 

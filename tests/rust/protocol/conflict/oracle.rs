@@ -336,9 +336,10 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
     let added = pending.added_files(winner, &rows).unwrap();
     rows.no_added_row_matches = matches!(added, AddedFiles::Irrelevant);
     if let AddedFiles::Search(added) = added {
-        let is_searched = |sql: &str| predicate_of(sql).is_some_and(|predicate| added.predicates.contains(&predicate));
+        let searched: Vec<_> = added.searches.iter().flat_map(|search| &search.predicates).collect();
+        let is_searched = |sql: &str| predicate_of(sql).is_some_and(|predicate| searched.contains(&&predicate));
         let conditions: Vec<_> = CONDITIONS.iter().filter(|(sql, _)| is_searched(sql)).collect();
-        assert_eq!(conditions.len(), added.predicates.len());
+        assert_eq!(conditions.len(), searched.len());
         let mut live = added.files.iter().flat_map(|file| files[&file.path].iter().flatten());
         rows.no_added_row_matches = !live.any(|row| conditions.iter().any(|(_, holds)| holds(*row)));
     }
@@ -347,7 +348,7 @@ fn found(pending: &Pending, winner: &CommitActions, places: &Moved, files: &File
 
 fn predicate_of(sql: &str) -> Option<BoundPredicate> {
     let ReadSet::Predicates(read) = predicates(&[sql], &[]) else { return None };
-    read.predicates.into_iter().next()
+    read.searches.into_iter().flat_map(|search| search.predicates).next()
 }
 
 fn followed(mut pending: Pending, winner: &CommitActions) -> Result<()> {

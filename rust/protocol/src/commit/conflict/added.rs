@@ -35,8 +35,7 @@ impl Pending {
             // If the winner changed the metadata, the predicates may be bound to other columns than its files have.
             ReadSet::Predicates(read) if winner.metadata.is_none() => Ok(AddedFiles::Search(AddedRows {
                 files: (0..adds.len()).map(|row| adds.sized_add(row)).collect::<Result<_>>()?,
-                predicates: read.predicates.clone(),
-                shape: read.shape.clone(),
+                searches: read.searches.clone(),
             })),
             _ => Ok(AddedFiles::ByStatistics),
         }

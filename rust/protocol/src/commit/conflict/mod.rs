@@ -34,7 +34,7 @@ pub use metadata::{METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 
 use super::marked::WinnerRows;
 use super::pending::{
-    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, clustering_columns, watermark,
+    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, Search, clustering_columns, watermark,
 };
 
 /// One check of [`CHECKS`].
@@ -476,9 +476,11 @@ impl ConflictCheck<'_> {
 /// The files that may hold a row which makes one of the predicates TRUE.
 fn matching(adds: &AddBatch, read: &PredicatesRead) -> Result<AddBatch> {
     let mut kept = BooleanBuffer::new_unset(adds.len());
-    for predicate in &read.predicates {
-        let bounds = LogBounds::of_statistics(adds, &read.shape, &predicate.columns(), true)?;
-        kept = &kept | &prune::keep(predicate, &bounds)?;
+    for Search { shape, predicates } in &read.searches {
+        for predicate in predicates {
+            let bounds = LogBounds::of_statistics(adds, shape, &predicate.columns(), true)?;
+            kept = &kept | &prune::keep(predicate, &bounds)?;
+        }
     }
     adds.filter(kept)
 }

@@ -267,8 +267,8 @@ impl Transaction {
         let shape = snapshot.shape();
         self.read.extend(match &plan.spec().filter {
             Some(filter) => {
-                let predicates = vec![Arc::unwrap_or_clone(filter.bound(&shape.schema)?)];
-                ReadSet::Predicates(PredicatesRead { shape: shape.clone(), predicates, files })
+                let predicate = Arc::unwrap_or_clone(filter.bound(&shape.schema)?);
+                ReadSet::Predicates(PredicatesRead::new(shape.clone(), predicate, files))
             }
             None => ReadSet::AllRows,
         });

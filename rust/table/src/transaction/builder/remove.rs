@@ -92,7 +92,7 @@ impl Transaction {
         }
         self.discard(|file| dropped.contains(&file.add.path));
         let removed = (removes.num_removed() + dropped.len()) as u64;
-        let read = PredicatesRead { shape, predicates: vec![predicate], files };
+        let read = PredicatesRead::new(shape, predicate, files);
         self.read.extend(ReadSet::Predicates(read));
         self.remove_files(removes)?;
         Ok(removed)

@@ -102,7 +102,7 @@ impl Transaction {
         }
         self.remove_files(removes)?;
         if let Some(predicate) = partitions {
-            self.read.extend(ReadSet::Predicates(PredicatesRead { shape, predicates: vec![predicate], files }));
+            self.read.extend(ReadSet::Predicates(PredicatesRead::new(shape, predicate, files)));
         }
         Ok(())
     }
