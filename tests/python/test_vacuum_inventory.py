@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -126,3 +127,32 @@ def test_columns_of_other_types_are_converted(uri: str, kind: str) -> None:
     assert table.vacuum(inventory=pa.table(inventory)).files_deleted == 1
     assert not Path(uri, "a.parquet").exists()
     assert Path(uri, "b.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        pa.array([1795878404]),
+        pa.array([1795878404.0]),
+        pa.array([1795878404.35]),
+        pa.array([Decimal("1795878404.35")], pa.decimal128(20, 2)),
+        pa.array([1795878404350.5]),
+    ],
+    ids=str,
+)
+def test_times_in_seconds_are_refused(uri: str, times: pa.Array) -> None:
+    """As milliseconds they would be in 1970, so young files would be deleted."""
+    deltic.write(uri, pa.table({"id": [1]}))
+    orphan(uri, "a.parquet")
+    inventory = pa.table({"path": ["a.parquet"], "length": [4], "isDir": [False], "modificationTime": times})
+    with pytest.raises(deltic.InvalidInputError, match=r"milliseconds|fractions"):
+        deltic.Table(uri).vacuum(inventory=inventory)
+    assert Path(uri, "a.parquet").exists()
+
+
+def test_a_purge_needs_no_temporary_folder(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2]}))
+    monkeypatch.setenv("TMPDIR", str(Path(uri, "missing")))
+    table = deltic.Table(uri)
+    table.purge(where="id = 1")
+    assert table.scan().to_arrow().column("id").to_pylist() == [2]

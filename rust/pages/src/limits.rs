@@ -85,19 +85,28 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
     walk(chunk, column, |_, _, _| Ok(()))
 }
 
-/// As [`check`], and compares the checksums of pages that have one. Returns the data pages in their order.
+/// As [`check`]. Returns the data pages in their order, too.
 pub fn check_pages(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(PageLimits, Vec<DataPage>), ParquetError> {
     let mut pages = Vec::new();
-    let limits = walk(chunk, column, |header, place, page| {
-        if header.checksum.is_some_and(|checksum| checksum != crc32fast::hash(page)) {
-            return Err(refused("a page does not have its checksum"));
-        }
+    let limits = walk(chunk, column, |header, place, _| {
         if header.is_data {
             pages.push(place);
         }
         Ok(())
     })?;
     Ok((limits, pages))
+}
+
+/// Compares pages with the checksums in their headers; a page may have none. The page headers of `chunk` were checked before.
+pub fn check_checksums(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(), ParquetError> {
+    let checked = walk(chunk, column, |header, _, page| match header.checksum {
+        Some(checksum) if checksum != crc32fast::hash(page) => Err(ParquetError::General(format!(
+            "a page of the column `{}` does not have the checksum in its header",
+            column.column_path().string()
+        ))),
+        _ => Ok(()),
+    });
+    checked.map(drop)
 }
 
 /// Checks the page headers of `chunk`, and calls `each` with every one, the place of the page, and its bytes without the header.

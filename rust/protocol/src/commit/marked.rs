@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::pending::Search;
+use super::read_set::Search;
 use crate::action::{Action, Add, DeletionVectorDescriptor};
 use crate::deletion_vector::DeletionVector;
 use crate::error::{Error, Result};

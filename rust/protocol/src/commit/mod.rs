@@ -9,6 +9,7 @@ mod conflict;
 mod marked;
 mod pending;
 mod prepared;
+mod read_set;
 
 pub mod state;
 
@@ -18,10 +19,8 @@ pub use attempt::{Attempt, SerializedCommit, num_records};
 pub use commit_loop::{CommitLoop, Step};
 pub use conflict::{CHECKS, Check, METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 pub use marked::{AddedFiles, AddedRows, MarkedFile, MarkedFiles, MovedRows, Vectors, WinnerRows};
-pub use pending::{
-    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, Search, TableState, clustering_columns,
-    watermark,
-};
+pub use pending::{CLUSTERING_DOMAIN, Pending, ROW_TRACKING_DOMAIN, TableState, clustering_columns, watermark};
 pub use prepared::{
     Committed, ENGINE_INFO, Failed, PreparedCommit, check_info, committed_but_unreadable, unknown_outcome,
 };
+pub use read_set::{PredicatesRead, ReadSet, Search};

@@ -2,7 +2,6 @@
 //! in batches.
 
 use std::future::ready;
-use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
@@ -87,17 +86,25 @@ impl Columns {
     }
 }
 
+/// Times before it, in March 1973, are taken for seconds.
+const FIRST_MILLISECONDS: i64 = 100_000_000_000;
+
 /// Modification times, as milliseconds: numbers are milliseconds already, timestamps have their own unit.
 fn milliseconds(times: &ArrayRef) -> CoreResult<ArrayRef> {
-    let times = match times.data_type() {
-        DataType::Timestamp(_, zone) => {
-            let to = DataType::Timestamp(TimeUnit::Millisecond, zone.clone());
-            converted(times, "modificationTime", &to, |_| true)?
-        }
-        _ => Arc::clone(times),
-    };
-    let is_time = |of: &DataType| matches!(of, DataType::Timestamp(..)) || is_number(of);
-    converted(&times, "modificationTime", &DataType::Int64, is_time)
+    if let DataType::Timestamp(_, zone) = times.data_type() {
+        let to = DataType::Timestamp(TimeUnit::Millisecond, zone.clone());
+        let times = converted(times, "modificationTime", &to, |_| true)?;
+        return converted(&times, "modificationTime", &DataType::Int64, |_| true);
+    }
+    let times = converted(times, "modificationTime", &DataType::Int64, is_number)?;
+    let mut known = times.as_primitive::<Int64Type>().iter().flatten();
+    match known.find(|time| (1..FIRST_MILLISECONDS).contains(time)) {
+        Some(seconds) => Err(Error::invalid(format!(
+            "the inventory does not fit: the modificationTime {seconds} would be in 1973 or before, so it is not in \
+             milliseconds; give milliseconds since 1970, or timestamps"
+        ))),
+        None => Ok(times),
+    }
 }
 
 /// The values of a column as another type.
@@ -110,8 +117,17 @@ fn converted(column: &ArrayRef, name: &str, to: &DataType, fits: impl Fn(&DataTy
         return Err(Error::invalid(format!("the inventory does not fit: the column '{name}' is of type {found}")));
     }
     let options = CastOptions { safe: false, ..CastOptions::default() };
-    cast_with_options(column, to, &options)
-        .map_err(|e| Error::invalid(format!("the inventory does not fit: the column '{name}': {e}")))
+    let cast = |from: &ArrayRef, to: &DataType| {
+        cast_with_options(from, to, &options)
+            .map_err(|e| Error::invalid(format!("the inventory does not fit: the column '{name}': {e}")))
+    };
+    let values = cast(column, to)?;
+    // The conversion to integers cuts fractions off.
+    let may_have_fractions = *to == DataType::Int64 && (found.is_floating() || found.is_decimal());
+    if may_have_fractions && *cast(&values, found)? != *cast(column, found)? {
+        return Err(Error::invalid(format!("the inventory does not fit: the column '{name}' has fractions")));
+    }
+    Ok(values)
 }
 
 fn is_string(of: &DataType) -> bool {

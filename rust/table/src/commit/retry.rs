@@ -12,6 +12,9 @@ use deltic_store::Stop;
 /// The time between two checks for a cancellation while waiting.
 const CANCELLATION_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
+/// How long work may take to stop after a cancellation.
+const STOP_LIMIT: Duration = Duration::from_secs(10);
+
 /// With what an operation commits.
 #[derive(Clone, Copy)]
 pub struct CommitContext<'a> {
@@ -40,8 +43,8 @@ pub(crate) async fn unless_cancelled<T>(
     }
 }
 
-/// As [`unless_cancelled`], for work that changes files: it is not dropped, but asked to stop, and this returns when it has
-/// ended. What it did is returned if it did all.
+/// As [`unless_cancelled`], for work that changes files: it is asked to stop, and this returns when it has ended. What it did is
+/// returned if it did all. The work is dropped if a store does not answer for [`STOP_LIMIT`].
 ///
 /// # Errors
 /// Those of the work; `Interrupted` if it was cancelled.
@@ -58,8 +61,19 @@ pub(crate) async fn stop_if_cancelled<T>(
     if let Either::Left((done, _)) = select(work.as_mut(), pin!(cancelled(retry))).await {
         return done;
     }
+    match stop_in_time(work, stop, STOP_LIMIT).await {
+        Some(Ok(done)) => Ok(done),
+        Some(Err(_)) | None => Err(Error::interrupted(interrupted())),
+    }
+}
+
+/// Asks the work to stop. Returns its result, or `None` if it does not stop in time.
+async fn stop_in_time<T>(work: impl Future<Output = T> + Unpin, stop: &Stop, limit: Duration) -> Option<T> {
     stop.request();
-    work.await.map_err(|_| Error::interrupted(interrupted()))
+    match select(work, pin!(tokio::time::sleep(limit))).await {
+        Either::Left((done, _)) => Some(done),
+        Either::Right(_) => None,
+    }
 }
 
 /// Ends when the caller cancels.
@@ -101,5 +115,46 @@ pub(super) async fn sleep(mut wait: Duration, retry: &dyn RetryPolicy) {
         let piece = wait.min(CANCELLATION_POLL_INTERVAL);
         tokio::time::sleep(piece).await;
         wait = wait.saturating_sub(piece);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    struct Cancelled;
+
+    impl RetryPolicy for Cancelled {
+        fn now_ms(&self) -> i64 {
+            0
+        }
+
+        fn back_off(&self, _: u32) -> Option<Duration> {
+            None
+        }
+
+        fn is_cancelled(&self) -> bool {
+            true
+        }
+    }
+
+    #[tokio::test]
+    async fn cancelled_work_is_not_begun() {
+        let mut begun = false;
+        let work = async {
+            begun = true;
+            Ok(())
+        };
+        assert!(unless_cancelled(work, &Cancelled, nothing_committed).await.is_err());
+        assert!(!begun);
+    }
+
+    #[tokio::test]
+    async fn work_that_never_stops_is_given_up() {
+        let stop = Stop::default();
+        let stopped = stop_in_time(pin!(pending::<Result<()>>()), &stop, Duration::from_millis(1)).await;
+        assert!(stop.is_requested() && stopped.is_none());
     }
 }

@@ -399,9 +399,18 @@ impl SourceFile {
             let (leaf, start) = (chunk.leaf, chunk.bytes.start);
             parts.extend(bytes.map(|bytes| FetchedChunk { leaf, start, bytes, offset_index, column_index }));
         }
-        let metadata = self.metadata.clone();
+        let (metadata, path) = (self.metadata.clone(), self.path.clone());
         let checked = blocking(&self.path, move || {
-            Ok(parts.into_iter().map(|chunk| chunk.checked(&metadata, index)).collect::<Option<Vec<_>>>())
+            let mut chunks = Vec::with_capacity(parts.len());
+            for part in parts {
+                let (bytes, leaf) = (part.bytes.clone(), part.leaf);
+                let Some(chunk) = part.checked(&metadata, index) else { return Ok(None) };
+                // An error, since files that are written as a whole would give damaged pages new checksums.
+                limits::check_checksums(&bytes, metadata.metadata().row_group(index).column(leaf))
+                    .map_err(|e| corrupt_parquet(&path, e))?;
+                chunks.push(chunk);
+            }
+            Ok(Some(chunks))
         });
         checked.await?.ok_or(NotCopied::Refused("its pages are not as they should be"))
     }

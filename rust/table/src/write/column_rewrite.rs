@@ -156,7 +156,9 @@ impl ColumnRewrite {
             }
             let mut bounds = [of(&old.min_values), of(&old.max_values)].into_iter().flatten();
             if !is_by_deltic && bounds.any(|bounds| has_inexact_bounds(&field.data_type, &bounds)) {
-                return Err(NotCopied::Refused("another writer's bounds of floats or decimals may be inexact"));
+                return Err(NotCopied::Refused(
+                    "another writer's bounds of floats, decimals or timestamps may be inexact",
+                ));
             }
         }
         let (Some(whole), Some(part)) = (self.whole.format.fixed_layout(), self.part.format.fixed_layout()) else {
@@ -304,16 +306,20 @@ fn has_counts(data_type: &DataType, counts: &Value) -> bool {
 }
 
 /// Whether there is a bound of a column for which writers print inexact ones: delta-rs ignores NaN, which is greater than every
-/// number, and rounds decimals to doubles.
+/// number, rounds decimals to doubles, and cuts timestamps off.
 fn has_inexact_bounds(data_type: &DataType, bounds: &Value) -> bool {
     match data_type {
         DataType::Struct(inner) => inner
             .fields
             .iter()
             .any(|field| bounds.get(&field.name).is_some_and(|bounds| has_inexact_bounds(&field.data_type, bounds))),
-        DataType::Primitive(PrimitiveType::Float | PrimitiveType::Double | PrimitiveType::Decimal { .. }) => {
-            !bounds.is_null()
-        }
+        DataType::Primitive(
+            PrimitiveType::Float
+            | PrimitiveType::Double
+            | PrimitiveType::Decimal { .. }
+            | PrimitiveType::Timestamp
+            | PrimitiveType::TimestampNtz,
+        ) => !bounds.is_null(),
         _ => false,
     }
 }

@@ -33,9 +33,8 @@ mod rows;
 pub use metadata::{METADATA_ONLY_PROPERTIES, PROPERTIES_A_WINNER_MAY_SET};
 
 use super::marked::WinnerRows;
-use super::pending::{
-    CLUSTERING_DOMAIN, Pending, PredicatesRead, ROW_TRACKING_DOMAIN, ReadSet, Search, clustering_columns, watermark,
-};
+use super::pending::{CLUSTERING_DOMAIN, Pending, ROW_TRACKING_DOMAIN, clustering_columns, watermark};
+use super::read_set::{PredicatesRead, ReadSet, Search};
 
 /// One check of [`CHECKS`].
 #[derive(Debug)]

@@ -6,7 +6,7 @@
 //!
 //! Proved by `tests/python/test_vacuum_inventory.py`.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::pin::pin;
@@ -121,6 +121,17 @@ impl Inventory {
         }
         Ok(Repeated(files))
     }
+}
+
+/// A few files that need no temporary file, each once.
+///
+/// # Errors
+/// `Invalid` for a file that is not below the table.
+pub(super) fn distinct(files: Vec<FileMeta>, storage: &Storage) -> Result<Listing> {
+    let files: Vec<FileMeta> = files.into_iter().map(|file| below(storage, file)).collect::<Result<_>>()?;
+    let mut paths = HashSet::new();
+    let once: Vec<FileMeta> = files.into_iter().filter(|file| paths.insert(file.path.clone())).collect();
+    Ok(stream::iter(once.into_iter().map(Ok)).boxed())
 }
 
 /// Files that an inventory has several times, by the hashes of their paths. Of two files with one hash, one would be kept.

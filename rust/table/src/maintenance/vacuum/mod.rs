@@ -12,8 +12,6 @@
 //!
 //! PROTOCOL.md: "Vacuum Protocol Check", "Add File and Remove File", "Add CDC File".
 
-use futures::stream;
-
 use crate::commit::{CommitContext, stop_if_cancelled, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::snapshot::Snapshot;
@@ -80,8 +78,7 @@ pub(crate) async fn dispensable(snapshot: &Snapshot, files: Vec<FileMeta>, now_m
     let rule = Rule::of(&started.snapshot, started.retention, String::new()).await?;
     let mut sweep = Sweep::new(snapshot.storage().clone(), &rule, true);
     sweep.skip_nested_table_check();
-    let inventory = Inventory::of(stream::iter([Ok(files)])).await?;
-    let listing = inventory.listing(snapshot.storage(), started.retention.cutoff_ms).await?;
+    let listing = inventory::distinct(files, snapshot.storage())?;
     sweep.run(&rule, listing).await?;
     let vacuumed = sweep.into_done().vacuumed;
     Ok((vacuumed.files_deleted, vacuumed.bytes_deleted))

@@ -15,6 +15,7 @@ use super::options::{Search, VacuumOptions, Vacuumed};
 use super::sweep::SweepResult;
 use crate::commit::CommitContext;
 use crate::error::{Error, Result};
+use crate::events::TARGET;
 use crate::history::Timeline;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
@@ -147,7 +148,14 @@ impl StartedVacuum {
         if self.records_last_vacuum
             && let Some(version) = self.retention.current
         {
-            last_vacuum_info::write(storage, version).await?;
+            let written = last_vacuum_info::write(storage, version).await;
+            // Without it, the next vacuum of the mode "lite" reads more of the log.
+            if let Err(error) = written {
+                if self.is_logged {
+                    return Err(error);
+                }
+                log::warn!(target: TARGET, "{}: the vacuum is not recorded: {error}", storage.location());
+            }
         }
         Ok(done.vacuumed)
     }
