@@ -14,7 +14,7 @@ use arrow_array::RecordBatch;
 use bytes::Bytes;
 use deltic_protocol::action::{Add, PartitionValues};
 use deltic_protocol::error::{Error, Result};
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 use deltic_protocol::stats::collect::{IndexedColumns, StatsCollector};
 use parquet::schema::types::SchemaDescriptor;
 use serde::Deserialize;
@@ -154,12 +154,9 @@ impl ColumnRewrite {
             if !of(&old.null_count).is_some_and(|counts| has_counts(&field.data_type, &counts)) {
                 return Err(refused);
             }
-            let mut bounds = [of(&old.min_values), of(&old.max_values)].into_iter().flatten();
-            if !is_by_deltic && bounds.any(|bounds| has_inexact_bounds(&field.data_type, &bounds)) {
-                return Err(NotCopied::Refused(
-                    "another writer's bounds of floats, decimals or timestamps may be inexact",
-                ));
-            }
+        }
+        if !is_by_deltic && !self.spec.clustering.is_empty() {
+            return Err(NotCopied::Refused("clustered tables need bounds, and those of another writer may be inexact"));
         }
         let (Some(whole), Some(part)) = (self.whole.format.fixed_layout(), self.part.format.fixed_layout()) else {
             return Err(refused);
@@ -170,7 +167,7 @@ impl ColumnRewrite {
         let collector = StatsCollector::new(&self.part.format.schema, &IndexedColumns::Named(leaves))
             .with_prefix_length(self.spec.string_prefix_length);
         let encoder = CopyingEncoder::new((whole, part), Arc::clone(&self.is_new), collector)?;
-        Ok(FileRewrite { encoder, rows: 0 })
+        Ok(FileRewrite { encoder, rows: 0, has_exact_bounds: is_by_deltic })
     }
 
     /// Encodes rows of the current row group. `rows`: the new columns, by their logical names.
@@ -200,28 +197,33 @@ impl ColumnRewrite {
             size,
             modification_time: (self.whole.clock)(),
             data_change: true,
-            stats: Some(self.merged(ended.rows, &old, &new)),
+            stats: Some(self.merged(ended, &old, &new)),
             ..Add::default()
         };
         Ok(DataFile { add, rows: ended.rows, identities: BTreeMap::new() })
     }
 
     /// The statistics of the new file: of each column as `old` or `new` has them.
-    fn merged(&self, rows: u64, old: &Stats<'_>, new: &Stats<'_>) -> String {
-        let member = |old: &Members<'_>, new: &Members<'_>| {
+    fn merged(&self, ended: &EndedFile, old: &Stats<'_>, new: &Stats<'_>) -> String {
+        let member = |old: &Members<'_>, new: &Members<'_>, is_exact: bool| {
             let mut members = Vec::with_capacity(self.indexed.fields.len());
             for field in &self.indexed.fields {
-                let of = if self.new_columns.contains(&field.name) { new } else { old };
-                members
-                    .extend(of.get(&field.name).map(|value| format!("{}:{value}", Value::from(field.name.as_str()))));
+                let is_new = self.new_columns.contains(&field.name);
+                let Some(value) = if is_new { new } else { old }.get(&field.name) else { continue };
+                let value = match is_new || is_exact {
+                    true => Some(value.to_string()),
+                    false => exact_bounds(field, value),
+                };
+                members.extend(value.map(|value| format!("{}:{value}", Value::from(field.name.as_str()))));
             }
             format!("{{{}}}", members.join(","))
         };
         format!(
-            r#"{{"numRecords":{rows},"minValues":{},"maxValues":{},"nullCount":{},"tightBounds":true}}"#,
-            member(&old.min_values, &new.min_values),
-            member(&old.max_values, &new.max_values),
-            member(&old.null_count, &new.null_count),
+            r#"{{"numRecords":{},"minValues":{},"maxValues":{},"nullCount":{},"tightBounds":true}}"#,
+            ended.rows,
+            member(&old.min_values, &new.min_values, ended.has_exact_bounds),
+            member(&old.max_values, &new.max_values, ended.has_exact_bounds),
+            member(&old.null_count, &new.null_count, true),
         )
     }
 }
@@ -236,6 +238,8 @@ pub(crate) struct NewFile {
 pub(crate) struct FileRewrite {
     encoder: CopyingEncoder,
     rows: u64,
+    /// Whether all bounds of the old file are exact.
+    has_exact_bounds: bool,
 }
 
 /// A file whose last row group was written.
@@ -245,6 +249,8 @@ pub(crate) struct EndedFile {
     /// Statistics of the new columns.
     stats: String,
     rows: u64,
+    /// Whether all bounds of the old file are exact.
+    has_exact_bounds: bool,
 }
 
 impl FileRewrite {
@@ -262,7 +268,7 @@ impl FileRewrite {
     /// Ends the file.
     pub(crate) fn finish(self) -> Result<EndedFile> {
         let (rest, stats) = self.encoder.finish()?;
-        Ok(EndedFile { rest, stats, rows: self.rows })
+        Ok(EndedFile { rest, stats, rows: self.rows, has_exact_bounds: self.has_exact_bounds })
     }
 }
 
@@ -305,21 +311,13 @@ fn has_counts(data_type: &DataType, counts: &Value) -> bool {
     }
 }
 
-/// Whether there is a bound of a column for which writers print inexact ones: delta-rs ignores NaN, which is greater than every
-/// number, rounds decimals to doubles, and cuts timestamps off.
-fn has_inexact_bounds(data_type: &DataType, bounds: &Value) -> bool {
-    match data_type {
-        DataType::Struct(inner) => inner
-            .fields
-            .iter()
-            .any(|field| bounds.get(&field.name).is_some_and(|bounds| has_inexact_bounds(&field.data_type, bounds))),
-        DataType::Primitive(
-            PrimitiveType::Float
-            | PrimitiveType::Double
-            | PrimitiveType::Decimal { .. }
-            | PrimitiveType::Timestamp
-            | PrimitiveType::TimestampNtz,
-        ) => !bounds.is_null(),
-        _ => false,
-    }
+/// The bounds of a column, as text, if every writer prints them exactly: delta-rs ignores NaN, which is greater than every
+/// number, and rounds decimals to doubles. Structs are left out whole.
+fn exact_bounds(field: &StructField, bounds: &RawValue) -> Option<String> {
+    let is_inexact = matches!(
+        field.data_type,
+        DataType::Primitive(PrimitiveType::Float | PrimitiveType::Double | PrimitiveType::Decimal { .. })
+            | DataType::Struct(_)
+    );
+    (!is_inexact).then(|| bounds.to_string())
 }
