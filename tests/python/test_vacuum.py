@@ -175,7 +175,9 @@ def test_an_interrupted_vacuum_stops(uri: str) -> None:
     if left > 1:
         assert "the files that were deleted are gone, the others stay" in ended.stdout, ended
     else:
-        assert re.search(r"the commit was made, as version 2|not recorded", ended.stdout), ended
+        # An interrupt without a text came after the vacuum had returned.
+        expected = r"the commit was made, as version 2|not recorded"
+        assert re.search(expected, ended.stdout) or (not ended.stdout.strip() and table.snapshot().version == 2), ended
     assert table.vacuum(0, force=True).files_deleted == left - 1
     assert table.scan().count() == 1
 
