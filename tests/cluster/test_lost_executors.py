@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import sys
 import threading
 from collections import Counter
@@ -115,11 +116,19 @@ def test_a_merge_fails_if_rows_of_its_source_are_lost(
     table = made(uri)
     with monkeypatch.context() as patched:
         killing(patched, job, tmp_path / "deaths", 1)
-        with pytest.raises(OF_SPARK, match=r"Checkpoint block .* not found"):
+        try:
             STATEMENTS["divided merge"].run(spark, uri, same)
-    assert table.snapshot().version == 2
-    check_rows(table, FIRST)
-    run_again(spark, table, "divided merge", FIRST)
+        except OF_SPARK as lost:
+            if not re.search("Checkpoint block .* not found", str(lost)):
+                raise
+            version, rows = 2, FIRST
+        else:
+            assert job != "_part_changer"
+            # No task that ran later needed the lost rows.
+            version, rows = 3, STATEMENTS["divided merge"].model(FIRST)
+    assert table.snapshot().version == version
+    check_rows(table, rows)
+    run_again(spark, table, "divided merge", rows)
 
 
 @SOAK
