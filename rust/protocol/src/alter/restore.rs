@@ -97,21 +97,15 @@ pub(super) fn keep(newest: &Metadata, metadata: &mut Metadata, key: &str) {
 
 /// Keeps the high watermarks of identity columns, whatever the columns are called now, so that no number is given out twice.
 fn keep_identities(newest: &Metadata, metadata: &mut Metadata) -> Result<()> {
-    let (mut given, mut unmapped) = (BTreeMap::new(), BTreeMap::new());
+    let mut given = BTreeMap::new();
     for field in &newest.schema()?.fields {
         if let Some(number) = Identity::of(field)?.and_then(|identity| identity.watermark) {
             given.insert(stored_name(field).to_owned(), number);
-            // Column mapping was dropped since, and perhaps enabled again.
-            if stored_name(field) == field.name {
-                unmapped.insert(field.name.clone(), number);
-            }
         }
     }
     let schema = metadata.schema()?;
-    let number = |field: &StructField| {
-        let by_stored_name = given.get(stored_name(field));
-        by_stored_name.or_else(|| unmapped.get(&field.name)).or_else(|| given.get(&field.name)).copied()
-    };
+    // Column mapping may have been dropped since, and perhaps enabled again: then files have the column under its name.
+    let number = |field: &StructField| given.get(stored_name(field)).or_else(|| given.get(&field.name)).copied();
     let by_name = |field: &StructField| Some((field.name.clone(), number(field)?));
     let given: BTreeMap<String, i64> = schema.fields.iter().filter_map(by_name).collect();
     let counted: StructType = with_watermarks(&schema, &given)?;
