@@ -80,40 +80,39 @@ pub struct DataPage {
     pub values: u64,
 }
 
+/// The pages of a column chunk, whose headers were checked.
+#[derive(Debug)]
+pub struct CheckedPages {
+    /// The claims of the page headers.
+    pub limits: PageLimits,
+    /// The data pages in their order.
+    pub data_pages: Vec<DataPage>,
+    /// Whether each page has the checksum in its header; a header may have none.
+    pub has_checksums: bool,
+}
+
 /// Checks the page headers of `chunk`, all bytes of `column`.
 pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, ParquetError> {
-    walk(chunk, column, |_, _, _| Ok(()))
+    walk(chunk, column, |_, _, _| ())
 }
 
-/// As [`check`]. Returns the data pages in their order, too.
-pub fn check_pages(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(PageLimits, Vec<DataPage>), ParquetError> {
-    let mut pages = Vec::new();
-    let limits = walk(chunk, column, |header, place, _| {
+/// As [`check`]. Finds the data pages, too, and compares all pages with the checksums in their headers, if they have any.
+pub fn check_pages(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<CheckedPages, ParquetError> {
+    let (mut data_pages, mut has_checksums) = (Vec::new(), true);
+    let limits = walk(chunk, column, |header, place, page| {
+        has_checksums &= header.checksum.is_none_or(|checksum| checksum == crc32fast::hash(page));
         if header.is_data {
-            pages.push(place);
+            data_pages.push(place);
         }
-        Ok(())
     })?;
-    Ok((limits, pages))
-}
-
-/// Compares pages with the checksums in their headers; a page may have none. The page headers of `chunk` were checked before.
-pub fn check_checksums(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<(), ParquetError> {
-    let checked = walk(chunk, column, |header, _, page| match header.checksum {
-        Some(checksum) if checksum != crc32fast::hash(page) => Err(ParquetError::General(format!(
-            "a page of the column `{}` does not have the checksum in its header",
-            column.column_path().string()
-        ))),
-        _ => Ok(()),
-    });
-    checked.map(drop)
+    Ok(CheckedPages { limits, data_pages, has_checksums })
 }
 
 /// Checks the page headers of `chunk`, and calls `each` with every one, the place of the page, and its bytes without the header.
 fn walk(
     chunk: &Bytes,
     column: &ColumnChunkMetaData,
-    mut each: impl FnMut(&PageHeader, DataPage, &[u8]) -> Result<(), ParquetError>,
+    mut each: impl FnMut(&PageHeader, DataPage, &[u8]),
 ) -> Result<PageLimits, ParquetError> {
     let mut thrift = Thrift { bytes: chunk };
     let mut claims = PageLimits::default();
@@ -140,7 +139,7 @@ fn walk(
         }
         has_lengths |= header.has_lengths;
         let (start, bytes) = (chunk.len() - left, left - thrift.bytes.len());
-        each(&header, DataPage { start: start as u64, bytes: bytes as u64, values: header.values }, page)?;
+        each(&header, DataPage { start: start as u64, bytes: bytes as u64, values: header.values }, page);
     }
     let most = BASE_ELEMENTS.saturating_add((chunk.len() as u64).saturating_mul(MAX_EXPANSION_RATIO));
     // Nulls take the same width.

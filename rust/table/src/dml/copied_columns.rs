@@ -14,11 +14,12 @@ use std::sync::Arc;
 
 use arrow_array::RecordBatch;
 use bytes::Bytes;
-use deltic_pages::limits::{self, DataPage};
+use deltic_pages::limits::{self, CheckedPages, DataPage};
 use futures::{Stream, StreamExt};
 use log::debug;
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use parquet::basic::Type as PhysicalType;
+use parquet::errors::ParquetError;
 use parquet::file::metadata::{ColumnChunkMetaData, ParquetMetaData};
 use parquet::file::page_index::index_reader::decode_column_index;
 use parquet::file::page_index::offset_index::OffsetIndexMetaData;
@@ -403,11 +404,7 @@ impl SourceFile {
         let checked = blocking(&self.path, move || {
             let mut chunks = Vec::with_capacity(parts.len());
             for part in parts {
-                let (bytes, leaf) = (part.bytes.clone(), part.leaf);
-                let Some(chunk) = part.checked(&metadata, index) else { return Ok(None) };
-                // An error, since files that are written as a whole would give damaged pages new checksums.
-                limits::check_checksums(&bytes, metadata.metadata().row_group(index).column(leaf))
-                    .map_err(|e| corrupt_parquet(&path, e))?;
+                let Some(chunk) = part.checked(&metadata, index, &path)? else { return Ok(None) };
                 chunks.push(chunk);
             }
             Ok(Some(chunks))
@@ -428,11 +425,25 @@ struct FetchedChunk {
 
 impl FetchedChunk {
     /// The chunk with decoded indexes; none if its pages are not where the footer and the indexes say.
-    fn checked(self, file: &ArrowReaderMetadata, group: usize) -> Option<CopiedChunk> {
+    ///
+    /// # Errors
+    /// `Corrupt` if a page does not have its checksum: writing all rows again would give the damaged page a new one.
+    fn checked(self, file: &ArrowReaderMetadata, group: usize, path: &str) -> Result<Option<CopiedChunk>> {
+        let column = file.metadata().row_group(group).column(self.leaf);
+        let Ok(pages) = limits::check_pages(&self.bytes, column) else { return Ok(None) };
+        if !pages.has_checksums {
+            let message =
+                format!("a page of the column `{}` does not have its checksum", column.column_path().string());
+            return Err(corrupt_parquet(path, ParquetError::General(message)));
+        }
+        Ok(self.with_indexes(file, group, &pages))
+    }
+
+    fn with_indexes(self, file: &ArrowReaderMetadata, group: usize, checked: &CheckedPages) -> Option<CopiedChunk> {
         let Self { leaf, start, bytes, offset_index, column_index } = self;
+        let CheckedPages { limits: claims, data_pages: pages, .. } = checked;
         let group = file.metadata().row_group(group);
         let metadata = group.column(leaf).clone();
-        let (claims, pages) = limits::check_pages(&bytes, &metadata).ok()?;
         let first_data_page = start.checked_add(pages.first()?.start)?;
         if i64::try_from(claims.values) != Ok(metadata.num_values())
             || i64::try_from(first_data_page) != Ok(metadata.data_page_offset())
@@ -444,7 +455,7 @@ impl FetchedChunk {
             None => None,
         };
         let is_flat = metadata.column_descr().max_rep_level() == 0;
-        if offset_index.as_ref().is_some_and(|index| !has_pages(index, &pages, start, (is_flat, group.num_rows()))) {
+        if offset_index.as_ref().is_some_and(|index| !has_pages(index, pages, start, (is_flat, group.num_rows()))) {
             return None;
         }
         let column_index = match column_index.filter(|_| offset_index.is_some()) {

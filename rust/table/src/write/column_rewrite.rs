@@ -144,14 +144,14 @@ impl ColumnRewrite {
     /// deltic wrote that file.
     ///
     /// # Errors
-    /// [`NotCopied::Refused`] if the statistics lack a column, or may be wrong.
+    /// [`NotCopied::Refused`] if the statistics lack a column, or bounds by which the table is clustered may be inexact.
     pub(crate) fn begin(&self, stats: &str, rows: u64, is_by_deltic: bool) -> Result<FileRewrite, NotCopied> {
         let refused = NotCopied::Refused("the log lacks statistics of copied columns");
         let old = Stats::parse(stats).filter(|old| old.num_records == Some(rows) && old.tight_bounds != Some(false));
         let Some(old) = old else { return Err(refused) };
         for field in self.indexed.fields.iter().filter(|field| !self.new_columns.contains(&field.name)) {
-            let of = |members: &Members<'_>| serde_json::from_str::<Value>(members.get(&field.name)?.get()).ok();
-            if !of(&old.null_count).is_some_and(|counts| has_counts(&field.data_type, &counts)) {
+            let counts = old.null_count.get(&field.name).and_then(|counts| serde_json::from_str(counts.get()).ok());
+            if !counts.is_some_and(|counts: Value| has_counts(&field.data_type, &counts)) {
                 return Err(refused);
             }
         }
