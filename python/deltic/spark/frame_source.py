@@ -25,7 +25,7 @@ from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureErro
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.progress_bars import Work
 from deltic.spark.schema import as_binaries, nullable
-from deltic.spark.tasks import Batches, collect, cores, results, spread
+from deltic.spark.tasks import Batches, collect, cores, ipc_bytes, results, spread
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.spark.write import write_batches
 
@@ -33,22 +33,13 @@ JOB_COLUMNS = ["part", "task", "failure", "number"]
 """The columns before those of the source in the rows of a job: the index of the task; its description, in its first
 row; its result, in its second row, if its keys could not be read; the number of the source's row."""
 
-__all__ = ["FrameSource", "StoredSource", "ipc_bytes"]
+__all__ = ["FrameSource", "StoredSource"]
 
 KEPT_BYTES = 16 * 1024
 """The most bytes of rows of a partition that are collected with its summary: there may be thousands of partitions."""
 
 BYTES_PER_PART = 64 * 1024 * 1024
 """Bytes of rows of a large source for each task, about."""
-
-
-def ipc_bytes(rows: pa.Table | pa.RecordBatch) -> bytes:
-    """Rows in Arrow's IPC format, which Spark can broadcast with a function."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write(rows)
-    sent: bytes = sink.getvalue().to_pybytes()
-    return sent
 
 
 def _read(sent: bytes) -> pa.Table:

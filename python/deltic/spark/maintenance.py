@@ -20,6 +20,8 @@ from deltic.arguments import check_bool, check_int
 from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
 from deltic.optimize_result import OptimizeResult, optimize_options
+from deltic.spark.intervals import dividing_cluster, rewrite_intervals
+from deltic.spark.inventory import inventory_rows
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.table import Table
@@ -61,9 +63,11 @@ def optimize(
 ) -> OptimizeResult:
     """Rewrite files in a better layout, on the executors: see `deltic.Table.optimize`.
 
-    A group of files is written by one task: the small files that become one file, all files of a partition for a
-    Z-order, up to 150 GiB for a clustered table. So a Z-order of a table without partitions has one task. A task needs
-    up to about 600 MB of memory, and writes other rows that are to be sorted to the disk of its machine.
+    Groups of files are rewritten: the small files that become one file, all files of a partition for a Z-order, up to
+    150 GiB for a clustered table. One task writes a group. A large group whose rows are ordered along a curve is
+    divided: a job samples its rows, and Spark's shuffle brings them to up to 1,000 tasks, each of which sorts an
+    interval of the curve and writes at least one file (`docs/spark.md`). A task needs up to about 600 MB of memory, and
+    writes other rows that are to be sorted to the disk of its machine.
 
     Arguments:
         spark: The session.
@@ -72,12 +76,12 @@ def optimize(
         zorder_by: Columns by which the rows of each partition are ordered along a Z-order curve.
         target_file_size: The size of new files in bytes, or a string such as `"128 MB"`.
         full: True also rewrites files of a clustered table that are clustered already.
-        max_tasks: The most Spark tasks of a job, by default one for each group of files.
+        max_tasks: The most Spark tasks of a job, by default one for each group of files, and 1,000 for groups that are
+            divided. With 1 no group is divided.
         dry_run: True only plans, and returns what would be done.
         storage_options: The store's settings, as for `deltic.Table`.
 
-    The driver chooses the files and commits, as `deltic.Table.optimize` does: one job and one commit for about 64 GiB
-    of files. `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
+    The driver chooses the files and commits, as `deltic.Table.optimize` does: one commit for about 64 GiB of files. `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
     (`files_lost`). Nothing of a failed or killed task is in a commit. If a job fails its files are deleted, except
     those of a task that is still running, and the commits before it are kept.
 
@@ -94,9 +98,15 @@ def optimize(
     checked_session(spark)
     table = shared(uri, storage_options)
     run = _deltic.optimize_distributed(table._core, options)
-    while not only_plans and (tasks := run.next_tasks()):
+    cluster = dividing_cluster(spark, most)
+    while not only_plans and (tasks := run.next_tasks(cluster)):
+        rewrites, samples = tasks
         try:
-            written = run_tasks(spark, tasks, _rewriter(table.storage_options), "OPTIMIZE", most)
+            written = []
+            if rewrites:
+                written += run_tasks(spark, rewrites, _rewriter(table.storage_options), "OPTIMIZE", most)
+            if samples:
+                written += rewrite_intervals(spark, run, samples, table.storage_options, most)
             run.commit(written)
         except BaseException:
             # The driver no longer knows which files the commit may have.
@@ -183,7 +193,7 @@ def vacuum(
         force: True allows a retention shorter than the table's.
         log: False leaves the vacuum out of the history, and writes nothing before files are deleted.
         inventory: Files instead of a listing, as for `deltic.Table.vacuum`; also a Spark DataFrame with its columns,
-            whose rows are collected to the driver.
+            which is read partition by partition.
         storage_options: The store's settings, as for `deltic.Table`.
 
     The driver needs 8 bytes of memory for each file that is kept, 16 on a local disk. A task needs 8 bytes for each
@@ -208,7 +218,7 @@ def vacuum(
     """
     checked_session(spark)
     table = shared(uri, storage_options)
-    files = inventory.toArrow() if hasattr(inventory, "toArrow") else inventory
+    files = inventory_rows(inventory) if hasattr(inventory, "toArrow") else inventory
     arguments = vacuum_arguments(retention, mode, dry_run, force, log, files)
     with operation("vacuum", table.uri) as span:
         work = _deltic.vacuum_distributed(table._core, *arguments)

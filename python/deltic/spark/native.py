@@ -40,6 +40,7 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.errors import DelticError, UnsupportedFeatureError
 from deltic.progress_bars import Work
+from deltic.spark.tasks import copied
 from deltic.spark.types import has_type
 from deltic.table import Table
 
@@ -133,7 +134,7 @@ class NativeWrite:
         if is_remote():
             _check_settings(session, settings)
         else:
-            session = _copy(session, settings)
+            session = copied(session, settings)
             _check_reachable(session, self._place)
             df = DataFrame(_dataset(session).ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
         self._session = session
@@ -174,14 +175,6 @@ def _hadoop_location(uri: str) -> str:
             f"Hadoop has no file system for {scheme}://; it has them for {', '.join(_SCHEMES)} and paths",
         )
     return f"{_SCHEMES[scheme.lower()]}://{unquote(rest).rstrip('/')}"
-
-
-def _copy(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
-    """A session with the settings, the functions and the views of another one, and with those of the files."""
-    copied = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
-    for name, value in settings.items():
-        copied.conf.set(name, value)
-    return copied
 
 
 def _dataset(session: SparkSession) -> Any:

@@ -21,7 +21,7 @@ from deltic.arguments import Isolation
 from deltic.dml import Assigned
 from deltic.errors import DelticError
 from deltic.merge_builder import Merge
-from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, ipc_bytes
+from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource
 from deltic.spark.location import checked_session, shared
 from deltic.spark.options import is_utc
 from deltic.spark.tasks import Batches, cores, each, run_tasks

@@ -7,7 +7,7 @@ reports. A task with several attempts counts once.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
 from typing import TypeAlias
 
@@ -18,7 +18,7 @@ from pyspark.sql.utils import is_remote
 
 from deltic.progress_bars import BETWEEN_REPORTS, Work
 
-__all__ = ["Batches", "collect", "cores", "each", "results", "run_tasks", "spread"]
+__all__ = ["Batches", "collect", "copied", "cores", "each", "ipc_bytes", "results", "run_tasks", "spread"]
 
 Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """The function that Spark calls in an executor with batches of tasks."""
@@ -31,6 +31,23 @@ def cores(spark: SparkSession) -> int:
     if is_remote():
         return 32
     return int(spark.sparkContext.defaultParallelism)
+
+
+def copied(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session with the settings, the functions and the views of another one, and with these settings."""
+    copy = SparkSession(session.sparkContext, session._jsparkSession.cloneSession())
+    for name, value in settings.items():
+        copy.conf.set(name, value)
+    return copy
+
+
+def ipc_bytes(rows: pa.Table | pa.RecordBatch) -> bytes:
+    """Rows in Arrow's IPC format, which Spark can broadcast with a function."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
+        writer.write(rows)
+    sent: bytes = sink.getvalue().to_pybytes()
+    return sent
 
 
 def spread(spark: SparkSession, tasks: Sequence[bytes], partitions: int) -> DataFrame:

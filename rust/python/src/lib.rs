@@ -75,6 +75,9 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<maintenance::distributed::DistributedOptimize>()?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::optimize_distributed, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::rewrite_files, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::distributed::sample_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::distributed::split_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(maintenance::distributed::write_interval, module)?)?;
     module.add_class::<maintenance::distributed::DistributedConvert>()?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::convert_distributed, module)?)?;
     module.add_function(wrap_pyfunction!(maintenance::distributed::read_footers, module)?)?;

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result};
 
 /// The format number: it must change with every change of any kind.
-const FORM: u32 = 10;
+const FORM: u32 = 11;
 
 #[derive(Serialize)]
 struct Packed<'a, T> {

@@ -21,6 +21,7 @@ mod merge;
 mod moved_rows;
 mod nested;
 mod optimize;
+mod optimize_intervals;
 mod pages;
 mod plan;
 mod progress;

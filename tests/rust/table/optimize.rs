@@ -14,7 +14,7 @@ use deltic_store::Put;
 use deltic_table::commit::{CommitContext, RetryPolicy};
 use deltic_table::committers::{Committer, LogCommitter};
 use deltic_table::maintenance::{
-    DistributedOptimize, Limits, OptimizeOptions, Optimized, RewriteTask, optimize, plan_optimize,
+    DistributedOptimize, Limits, NextTasks, OptimizeOptions, Optimized, RewriteTask, optimize, plan_optimize,
 };
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::transaction::builder::Ids;
@@ -41,7 +41,7 @@ pub(super) fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
 }
 
 /// The data files on disk.
-fn data_files(table: &Table) -> BTreeSet<String> {
+pub(super) fn data_files(table: &Table) -> BTreeSet<String> {
     let is_data = |path: &String| path.ends_with(".parquet") && !path.starts_with("_change_data");
     table.on_disk().into_iter().filter(is_data).collect()
 }
@@ -387,7 +387,7 @@ proptest! {
 }
 
 /// UUIDs that are numbered in their first digits, by which files of this operation are recognized.
-struct Numbered;
+pub(super) struct Numbered;
 
 impl Ids for Numbered {
     fn unique(&self) -> String {
@@ -396,7 +396,14 @@ impl Ids for Numbered {
     }
 }
 
-fn run_task(table: &Table, task: &[u8]) -> Vec<u8> {
+/// The tasks of the next commit, of which no bin is divided.
+fn rewrite_tasks(run: &mut DistributedOptimize) -> Vec<Vec<u8>> {
+    let NextTasks { rewrite, sample } = run.next_tasks(None, &Numbered).unwrap().unwrap();
+    assert!(sample.is_empty());
+    rewrite
+}
+
+pub(super) fn run_task(table: &Table, task: &[u8]) -> Vec<u8> {
     let task = RewriteTask::from_bytes(task).unwrap();
     assert_eq!(task.location(), table.sample.storage.location());
     block_on(task.carry_out(table.sample.storage.clone(), now)).unwrap()
@@ -413,7 +420,7 @@ fn bins_are_rewritten_by_tasks() {
         let plan = || block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
         // A discarded operation leaves no files.
         let mut run = plan();
-        let tasks = run.next_tasks(&Numbered).unwrap();
+        let tasks = rewrite_tasks(&mut run);
         assert_eq!(tasks.len(), 2);
         let written = run_task(&table, &tasks[0]);
         assert!(data_files(&table).len() > before.len());
@@ -430,12 +437,12 @@ fn bins_are_rewritten_by_tasks() {
         assert_eq!(data_files(&table), before);
         // A task that runs twice leaves an unreferenced file, which this run does not delete.
         let mut run = plan();
-        let tasks = run.next_tasks(&Numbered).unwrap();
+        let tasks = rewrite_tasks(&mut run);
         run_task(&table, &tasks[1]);
         let written: Vec<_> = tasks.iter().rev().map(|task| run_task(&table, task)).collect();
         block_on(run.commit(&written, &World, CommitContext { committer: &committer, retry: &World })).unwrap();
         block_on(run.discard());
-        assert!(run.next_tasks(&Numbered).unwrap().is_empty());
+        assert_eq!(run.next_tasks(None, &Numbered).unwrap(), None);
         assert_eq!((run.result().versions.len(), run.result().metrics["numAddedFiles"]), (1, 2));
         assert_eq!(data_files(&table).len(), before.len() + 3);
         assert_eq!((table.files().len(), tracked(&table, properties)), (2, rows));
@@ -449,9 +456,9 @@ fn results_of_tasks_are_checked() {
     let committer = LogCommitter::new(storage.clone());
     let plan = || block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
     let (mut run, mut other) = (plan(), plan());
-    let tasks = run.next_tasks(&Numbered).unwrap();
+    let tasks = rewrite_tasks(&mut run);
     let written: Vec<_> = tasks.iter().map(|task| run_task(&table, task)).collect();
-    let theirs: Vec<_> = other.next_tasks(&Numbered).unwrap().iter().map(|task| run_task(&table, task)).collect();
+    let theirs: Vec<_> = rewrite_tasks(&mut other).iter().map(|task| run_task(&table, task)).collect();
     let changed = |change: &dyn Fn(&mut Value)| {
         let mut result: Value = serde_json::from_slice(&written[0]).unwrap();
         change(&mut result["body"]["files"]);
@@ -481,7 +488,7 @@ fn a_curve_without_columns_is_refused() {
     let options = z_order(&["x"]);
     let storage = &table.sample.storage;
     let mut run = block_on(DistributedOptimize::plan(storage, None, &options, &Numbered, now)).unwrap();
-    let task: Value = serde_json::from_slice(&run.next_tasks(&Numbered).unwrap()[0]).unwrap();
+    let task: Value = serde_json::from_slice(&rewrite_tasks(&mut run)[0]).unwrap();
     for columns in [json!([]), json!([[]]), json!([["x"], []]), json!(vec![["x"]; 65])] {
         let mut wrong = task.clone();
         wrong["body"]["layout"]["Curve"]["columns"] = columns;
@@ -490,7 +497,7 @@ fn a_curve_without_columns_is_refused() {
     }
 }
 
-fn tracked(table: &Table, properties: &[(&str, &str)]) -> BTreeSet<String> {
+pub(super) fn tracked(table: &Table, properties: &[(&str, &str)]) -> BTreeSet<String> {
     let columns = if properties.contains(&IDS) { &["x", ROW_ID, ROW_COMMIT_VERSION][..] } else { &["p", "x"] };
     table.sorted(columns, None).into_iter().collect()
 }
@@ -500,7 +507,7 @@ fn bins_of_tasks_changed_by_winners_are_left_out() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
     let mut run = block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
-    let written: Vec<_> = run.next_tasks(&Numbered).unwrap().iter().map(|task| run_task(&table, task)).collect();
+    let written: Vec<_> = rewrite_tasks(&mut run).iter().map(|task| run_task(&table, task)).collect();
     table.delete("p = 'a' AND x = 3");
     let before = data_files(&table).len();
     let committer = LogCommitter::new(storage.clone());

@@ -1,26 +1,34 @@
 //! Maintenance by several processes: one plans and commits, others write files or read footers.
 
 use std::collections::HashMap;
+use std::future::ready;
 
 use deltic_entry::entry;
 use deltic_table::commit::CommitContext;
 use deltic_table::convert::{DistributedConvert as CoreConvert, FootersTask};
+use deltic_table::error::Error;
 use deltic_table::maintenance::{
-    DistributedOptimize as CoreOptimize, DistributedVacuum as CoreVacuum, OptimizeOptions, RewriteTask, SweepTask,
+    Cluster, DistributedOptimize as CoreOptimize, DistributedVacuum as CoreVacuum, Divided, Division, NextTasks,
+    OptimizeOptions, RewriteTask, SampleTask, SplitTask, SweepTask,
 };
 use deltic_table::table::Table as CoreTable;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-use crate::arrow::{ArrowSchema, ArrowStream};
+use crate::arrow::{ArrowSchema, ArrowStream, Batches, consume_batches, reader_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::maintenance::convert::{converted_json, options_of, version};
 use crate::maintenance::vacuum;
-use crate::runtime::run;
+use crate::runtime::{Runtime, run};
 use crate::table::{Table, json_text, storage};
 use crate::transaction::{parse_options, run_to_end};
 use crate::work::Work;
+
+type StorageOptions = Option<HashMap<String, String>>;
+
+/// Tasks for `rewrite_files`, and tasks for `sample_rows`.
+type Tasks = (Vec<Vec<u8>>, Vec<Vec<u8>>);
 
 /// An OPTIMIZE whose groups of files other processes rewrite.
 #[pyclass(frozen, module = "deltic._deltic")]
@@ -47,12 +55,26 @@ impl DistributedOptimize {
         self.work.with(|optimize| json_text(optimize.result()))
     }
 
-    /// The tasks of the next commit, for `rewrite_files`; none when all is done.
-    fn next_tasks(&self, py: Python<'_>) -> Result<Vec<Vec<u8>>> {
-        self.work.with(|optimize| run(py, async { optimize.next_tasks(&Clock::default()) }))
+    /// The first tasks of the next commit: those for `rewrite_files`, and those for `sample_rows`. None when all is done.
+    /// `cluster`: how many tasks run at a time, the most tasks, and the bytes of files that are worth a task that reads them;
+    /// without it there is nothing to sample.
+    #[pyo3(signature = (cluster = None))]
+    fn next_tasks(&self, py: Python<'_>, cluster: Option<(usize, Option<usize>, u64)>) -> Result<Option<Tasks>> {
+        let cluster = cluster.map(|(cores, max_tasks, min_task_bytes)| Cluster { cores, max_tasks, min_task_bytes });
+        let next = |optimize: &mut CoreOptimize| optimize.next_tasks(cluster.as_ref(), &Clock::default());
+        let tasks = self.work.with(|optimize| run(py, async { next(optimize) }))?;
+        Ok(tasks.map(|NextTasks { rewrite, sample }| (rewrite, sample)))
     }
 
-    /// Commits the results of these tasks.
+    /// Divides groups of files by the results of `sample_rows`. Returns the division, tasks for `split_rows`, and the number
+    /// of intervals, which `write_interval` writes.
+    fn divide(&self, py: Python<'_>, samples: Vec<PyBackedBytes>) -> Result<(Vec<u8>, Vec<Vec<u8>>, usize)> {
+        let divided = self.work.with(|optimize| run(py, async { optimize.divide(&samples) }))?;
+        let Divided { division, tasks, intervals } = divided;
+        Ok((division, tasks, intervals))
+    }
+
+    /// Commits the results of `rewrite_files` and `write_interval`.
     fn commit(&self, py: Python<'_>, written: Vec<PyBackedBytes>) -> Result<()> {
         let clock = Clock::default();
         self.work.with(|optimize| {
@@ -82,14 +104,55 @@ impl DistributedOptimize {
 /// no file is left; after Ctrl-C files are deleted while this process still runs.
 #[entry]
 #[pyfunction]
-pub(crate) fn rewrite_files(
-    py: Python<'_>,
-    task: &[u8],
-    storage_options: Option<HashMap<String, String>>,
-) -> Result<Vec<u8>> {
+pub(crate) fn rewrite_files(py: Python<'_>, task: &[u8], storage_options: StorageOptions) -> Result<Vec<u8>> {
     let task = RewriteTask::from_bytes(task)?;
     let storage = storage(task.location(), storage_options)?;
     run(py, task.carry_out(storage, Clock::now))
+}
+
+/// Samples the rows of files, in any process. Returns the result for `DistributedOptimize.divide`.
+#[entry]
+#[pyfunction]
+pub(crate) fn sample_rows(py: Python<'_>, task: &[u8], storage_options: StorageOptions) -> Result<Vec<u8>> {
+    let task = SampleTask::from_bytes(task)?;
+    let storage = storage(task.location(), storage_options)?;
+    run(py, task.carry_out(storage))
+}
+
+/// The rows of files by interval, in any process: batches with the columns `interval`, an index, and `rows`, some of its rows
+/// as bytes.
+#[entry]
+#[pyfunction]
+pub(crate) fn split_rows(
+    py: Python<'_>,
+    task: &[u8],
+    division: &[u8],
+    storage_options: StorageOptions,
+) -> Result<ArrowStream> {
+    let (task, division) =
+        py.detach(|| Ok::<_, Error>((SplitTask::from_bytes(task)?, Division::from_bytes(division)?)))?;
+    let storage = storage(division.location(), storage_options)?;
+    let (schema, rows) = py.detach(|| division.split(storage, task))?;
+    Ok(ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?))
+}
+
+/// Writes the rows of an interval, in any process: all that `split_rows` gave for it, in the column `rows` of a stream. Returns
+/// the result for `DistributedOptimize.commit`. After an error no file is left; after Ctrl-C files are deleted while this
+/// process still runs.
+#[entry]
+#[pyfunction]
+pub(crate) fn write_interval(
+    py: Python<'_>,
+    division: &[u8],
+    interval: usize,
+    rows: &Bound<'_, PyAny>,
+    storage_options: StorageOptions,
+) -> Result<Vec<u8>> {
+    let division = py.detach(|| Division::from_bytes(division))?;
+    let storage = storage(division.location(), storage_options)?;
+    let rows = reader_from_py(rows)?;
+    let write = move |rows: Batches| division.write_interval(storage, interval, rows, Clock::now);
+    consume_batches(py, rows, false, write, ready(()))
 }
 
 /// A CONVERT whose footers other processes read.
@@ -140,11 +203,7 @@ impl DistributedConvert {
 /// Reads footers, in any process. Returns the result for `DistributedConvert.take`.
 #[entry]
 #[pyfunction]
-pub(crate) fn read_footers(
-    py: Python<'_>,
-    task: &[u8],
-    storage_options: Option<HashMap<String, String>>,
-) -> Result<Vec<u8>> {
+pub(crate) fn read_footers(py: Python<'_>, task: &[u8], storage_options: StorageOptions) -> Result<Vec<u8>> {
     let task = FootersTask::from_bytes(task)?;
     let storage = storage(task.location(), storage_options)?;
     run(py, task.carry_out(storage))
@@ -206,11 +265,7 @@ impl DistributedVacuum {
 /// Vacuums directories or deletes files, in any process. Returns the result for `DistributedVacuum.take`.
 #[entry]
 #[pyfunction]
-pub(crate) fn sweep_files(
-    py: Python<'_>,
-    task: &[u8],
-    storage_options: Option<HashMap<String, String>>,
-) -> Result<Vec<u8>> {
+pub(crate) fn sweep_files(py: Python<'_>, task: &[u8], storage_options: StorageOptions) -> Result<Vec<u8>> {
     let task = py.detach(|| SweepTask::from_bytes(task))?;
     let storage = storage(task.location(), storage_options)?;
     run(py, task.carry_out(storage))

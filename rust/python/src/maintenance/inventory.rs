@@ -8,6 +8,7 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch};
 use arrow_cast::{CastOptions, cast_with_options};
 use arrow_schema::{DataType, Schema, TimeUnit};
+use arrow_select::filter::filter;
 use deltic_store::FileMeta;
 use deltic_table::error::{Error, Result as CoreResult};
 use deltic_table::maintenance::Inventory;
@@ -58,31 +59,33 @@ impl Columns {
 
     /// The files of a batch. `before`: the number of rows before it.
     fn files(&self, batch: &RecordBatch, before: usize) -> CoreResult<Vec<FileMeta>> {
-        let is_folder = self.folders(batch.column(self.is_folder))?;
-        let paths = converted(batch.column(self.path), "path", &DataType::Utf8, is_string)?;
-        let lengths = converted(batch.column(self.length), "length", &DataType::Int64, is_number)?;
-        let times = milliseconds(batch.column(self.time))?;
+        let is_file = self.files_only(batch.column(self.is_folder))?;
+        let of_files = |column: usize| filter(batch.column(column), &is_file).map_err(Error::from);
+        let paths = converted(&of_files(self.path)?, "path", &DataType::Utf8, is_string)?;
+        let lengths = converted(&of_files(self.length)?, "length", &DataType::Int64, is_number)?;
+        let times = milliseconds(&of_files(self.time)?)?;
         let (paths, lengths) = (paths.as_string::<i32>(), lengths.as_primitive::<Int64Type>());
         let times = times.as_primitive::<Int64Type>();
-        let mut files = Vec::with_capacity(batch.num_rows());
-        for row in (0..batch.num_rows()).filter(|row| !is_folder.value(*row)) {
-            if paths.is_null(row) || times.is_null(row) {
+        let mut files = Vec::with_capacity(paths.len());
+        for (file, row) in is_file.values().set_indices().enumerate() {
+            if paths.is_null(file) || times.is_null(file) {
                 let row = before + row;
                 return Err(Error::invalid(format!("row {row} of the inventory lacks its path or modificationTime")));
             }
-            let size = if lengths.is_valid(row) { u64::try_from(lengths.value(row)).unwrap_or_default() } else { 0 };
-            files.push(FileMeta { path: paths.value(row).to_owned(), size, modified_ms: times.value(row) });
+            let size = if lengths.is_valid(file) { u64::try_from(lengths.value(file)).unwrap_or_default() } else { 0 };
+            files.push(FileMeta { path: paths.value(file).to_owned(), size, modified_ms: times.value(file) });
         }
         Ok(files)
     }
 
-    fn folders(&self, column: &ArrayRef) -> CoreResult<BooleanArray> {
+    /// Whether each row is a file.
+    fn files_only(&self, column: &ArrayRef) -> CoreResult<BooleanArray> {
         let is_flag = |of: &DataType| *of == DataType::Boolean || is_number(of);
         let flags = converted(column, "isDir", &DataType::Boolean, is_flag)?;
         if flags.null_count() > 0 {
             return Err(Error::invalid("the inventory has rows whose isDir is null"));
         }
-        Ok(flags.as_boolean().clone())
+        Ok(BooleanArray::new(!flags.as_boolean().values(), None))
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use arrow_array::RecordBatch;
 use deltic_protocol::action::Add;
-use futures::TryStreamExt;
+use futures::{Stream, TryStreamExt};
 use serde_json::json;
 
-use super::layout::ranges::Sampler;
+use super::layout::ranges::{Ranges, Sampler};
 use super::layout::{CurveLayout, Layout};
 use super::options::Limits;
 use super::pack::{Bin, CUBE_COLUMNS, CUBE_ID, PROVIDER};
@@ -58,19 +60,11 @@ impl Rewriting {
     /// # Errors
     /// Those of reading and writing; no file is left then.
     pub(super) async fn write(self, bin: Bin, cube: String, mut progress: ProgressShare) -> Result<Rewritten> {
-        let (mut files, syncing) = match &self.layout {
+        let written = match &self.layout {
             Layout::Compact => self.compact(&bin, &mut progress).await?,
             Layout::Curve(layout) => self.arrange(&bin, layout, &mut progress).await?,
         };
-        let mut unclaimed = Unclaimed::new(self.storage.clone());
-        unclaimed.hold(&files)?;
-        if let Layout::Curve(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
-            files.iter_mut().for_each(|file| mark_clustered(&mut file.add, &cube, layout));
-        }
-        if let Err(error) = syncing.wait().await {
-            unclaimed.delete().await;
-            return Err(error);
-        }
+        let (files, unclaimed) = self.finish(written, &cube).await?;
         progress.end();
         Ok(Rewritten { bin, files, unclaimed })
     }
@@ -87,12 +81,8 @@ impl Rewriting {
 
     /// Writes the rows into files with equal numbers of rows, in the order of a curve.
     async fn arrange(&self, bin: &Bin, layout: &CurveLayout, progress: &mut ProgressShare) -> Result<Written> {
-        let mut columns: Vec<String> = layout.columns.iter().filter_map(|path| path.first().cloned()).collect();
-        columns.sort();
-        columns.dedup();
-        let keys = ReadSpec { columns, row_tracking: None, ..self.copying.read.clone() };
-        let keys = Reader::new(self.storage.clone(), keys)?.read(tasks(bin), self.reading(bin));
-        let mut keys = std::pin::pin!(self.stop.guard(keys));
+        let keys = Reader::new(self.storage.clone(), key_spec(&self.copying.read, layout))?;
+        let mut keys = std::pin::pin!(self.stop.guard(keys.read(tasks(bin), self.reading(bin))));
         let mut sampler = Sampler::new(layout.clone());
         while let Some(batch) = keys.try_next().await? {
             sampler.update(&batch)?;
@@ -105,13 +95,37 @@ impl Rewriting {
                 _ => Err(Error::internal("rows were read, and none of them was sampled")),
             };
         };
-        let max_rows_per_file = Some(rows.div_ceil(expected).max(1));
-        let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
-        let all = self.stop.guard(copying.rows(&self.storage, tasks(bin), self.reading(bin))?);
-        let bytes = self.limits.sort_bytes / self.tasks;
+        let all = self.stop.guard(self.copying.rows(&self.storage, tasks(bin), self.reading(bin))?);
         let all = all.inspect_ok(|batch| progress.advance(batch.num_rows() as u64));
-        let ordered = sort_by_curve(all, Arc::new(ranges), rows, bytes, self.tasks).await?;
+        let written = self.write_in_order(all, ranges, rows, |_| expected).await?;
+        self.check_rows(written, rows).await
+    }
+
+    /// Writes rows in the order of a curve, into files with equal numbers of rows. `about`: about how many rows there are.
+    /// `files`: how many files so many rows become.
+    async fn write_in_order(
+        &self,
+        rows: impl Stream<Item = Result<RecordBatch>> + Send,
+        ranges: Ranges,
+        about: u64,
+        files: impl FnOnce(u64) -> u64,
+    ) -> Result<Written> {
+        let count = AtomicU64::new(0);
+        let counted = rows.inspect_ok(|batch| {
+            count.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
+        });
+        let bytes = self.limits.sort_bytes / self.tasks;
+        // It has read all rows when it returns.
+        let ordered = sort_by_curve(counted, Arc::new(ranges), about, bytes, self.tasks).await?;
+        let count = count.load(Ordering::Relaxed);
+        let max_rows_per_file = Some(count.div_ceil(files(count).max(1)).max(1));
+        let copying = self.copying(|spec| WriteSpec { max_rows_per_file, target_file_size: u64::MAX, ..spec });
         let written = copying.write(&self.storage, self.stop.guard(ordered), self.clock).await?;
+        self.check_rows(written, count).await
+    }
+
+    /// Deletes files that do not have all rows.
+    async fn check_rows(&self, written: Written, rows: u64) -> Result<Written> {
         let written_rows: u64 = written.0.iter().map(|file| file.rows).sum();
         if written_rows != rows {
             let mut unclaimed = Unclaimed::new(self.storage.clone());
@@ -120,6 +134,37 @@ impl Rewriting {
             return Err(Error::internal(format!("{rows} rows were to be sorted, and {written_rows} were written")));
         }
         Ok(written)
+    }
+
+    /// Writes the rows of an interval of a curve. Each file has about `rows_per_file`. `about`: about how many rows there are.
+    ///
+    /// # Errors
+    /// Those of the rows and of writing; no file is left then.
+    pub(super) async fn write_interval(
+        self,
+        rows: impl Stream<Item = Result<RecordBatch>> + Send,
+        ranges: Ranges,
+        (about, rows_per_file): (u64, u64),
+        cube: &str,
+    ) -> Result<(Vec<DataFile>, Unclaimed)> {
+        let rows_per_file = rows_per_file.max(1);
+        let files = |rows: u64| rows.saturating_add(rows_per_file / 2) / rows_per_file;
+        let written = self.write_in_order(rows, ranges, about, files).await?;
+        self.finish(written, cube).await
+    }
+
+    /// Waits until files are durable. `cube`: the id of files that are clustered together.
+    async fn finish(&self, (mut files, syncing): Written, cube: &str) -> Result<(Vec<DataFile>, Unclaimed)> {
+        let mut unclaimed = Unclaimed::new(self.storage.clone());
+        unclaimed.hold(&files)?;
+        if let Layout::Curve(layout @ CurveLayout { curve: super::layout::curve::Curve::Hilbert, .. }) = &self.layout {
+            files.iter_mut().for_each(|file| mark_clustered(&mut file.add, cube, layout));
+        }
+        if let Err(error) = syncing.wait().await {
+            unclaimed.delete().await;
+            return Err(error);
+        }
+        Ok((files, unclaimed))
     }
 
     fn copying(&self, change: impl FnOnce(WriteSpec) -> WriteSpec) -> Copying {
@@ -134,6 +179,14 @@ impl Rewriting {
         let concurrent_files = (2 * options.concurrent_files / self.tasks).clamp(2, bin.files.len().max(2));
         ReadOptions { concurrent_files, ..options }
     }
+}
+
+/// Reads the columns of a curve, in the way of `all`, which reads whole rows.
+pub(super) fn key_spec(all: &ReadSpec, layout: &CurveLayout) -> ReadSpec {
+    let mut columns: Vec<String> = layout.columns.iter().filter_map(|path| path.first().cloned()).collect();
+    columns.sort();
+    columns.dedup();
+    ReadSpec { columns, row_tracking: None, ..all.clone() }
 }
 
 fn tasks(bin: &Bin) -> Vec<FileTask> {

@@ -30,7 +30,7 @@ mod vacuum;
 
 pub use auto_compact::{AutoCompacted, MIN_FILES, auto_compact};
 pub(crate) use column_mapping::remove_column_mapping;
-pub use distributed::{DistributedOptimize, RewriteTask};
+pub use distributed::{Cluster, DistributedOptimize, Divided, Division, NextTasks, RewriteTask, SampleTask, SplitTask};
 pub use optimize::{optimize, plan_optimize};
 pub use options::{Limits, OptimizeOptions, Optimized, PartitionToOptimize};
 pub(crate) use reorg::{Footers, ReorgOptions, Reorganized, plan_reorganize, reorganize};

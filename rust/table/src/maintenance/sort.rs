@@ -167,7 +167,8 @@ fn bucket_count(held: usize, held_rows: usize, total_rows: u64, bytes: usize) ->
     usize::try_from(all * 2 / (bytes.max(1) as u128)).unwrap_or(MAX_BUCKETS).clamp(2, MAX_BUCKETS)
 }
 
-async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+/// Computes on a worker thread.
+pub(super) async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     try_blocking(work, |e| Error::internal("sorting rows failed").caused_by(e)).await
 }
 

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 
 pub(super) mod curve;
 pub(super) mod ranges;
+pub(super) mod sent;
 
 use curve::{Curve, MAX_DIMENSIONS};
 
@@ -66,12 +67,7 @@ impl Layout {
     pub(super) fn check(&self) -> Result<()> {
         match self {
             Self::Compact => Ok(()),
-            Self::Curve(CurveLayout { columns, .. }) => {
-                let is_curve = (1..=MAX_DIMENSIONS).contains(&columns.len()) && !columns.iter().any(Vec::is_empty);
-                is_curve
-                    .then_some(())
-                    .ok_or_else(|| Error::invalid("rows cannot be ordered along a curve of these columns"))
-            }
+            Self::Curve(layout) => layout.check(),
         }
     }
 
@@ -90,6 +86,17 @@ impl Layout {
             Self::Compact => Vec::new(),
             Self::Curve(layout) => layout.columns.iter().map(|path| path.join(".")).collect(),
         }
+    }
+}
+
+impl CurveLayout {
+    /// As [`Layout::check`].
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(super) fn check(&self) -> Result<()> {
+        let is_curve = (1..=MAX_DIMENSIONS).contains(&self.columns.len()) && !self.columns.iter().any(Vec::is_empty);
+        is_curve.then_some(()).ok_or_else(|| Error::invalid("rows cannot be ordered along a curve of these columns"))
     }
 }
 

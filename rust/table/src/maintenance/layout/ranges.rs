@@ -3,58 +3,96 @@
 //! A sample of the rows is taken by a hash of the row numbers, so that it is independent of the order of values and the
 //! same each time. The bounds are its values; the coordinate of a value is the share of the sample below it, so that columns
 //! with few values spread as far as others. Every type that has an order is allowed: ascending, nulls first, NaN last.
+//!
+//! Several processes may sample parts of the rows, and use ranges that one of them has made: [`super::sent`].
 
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, RecordBatch, UInt32Array, make_array};
 use arrow_buffer::NullBuffer;
 use arrow_row::{OwnedRow, Row, RowConverter, Rows, SortField};
 use arrow_select::take::take;
+use serde::{Deserialize, Serialize};
 
 use super::CurveLayout;
 use super::curve::{Curve, bits};
 use crate::error::{Error, Result};
 
-/// The most rows in a sample. It has at least about half as many, if there are so many rows.
-const SAMPLE: usize = 128 * 1024;
+/// How large a sample may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct SampleLimits {
+    /// The most rows. A sample has at least about half as many, if there are so many rows.
+    rows: usize,
+    /// The most bytes of the values, if there are more rows than `min_rows`.
+    bytes: usize,
+    /// The rows that a sample may have even if its values are long.
+    min_rows: usize,
+}
 
-/// The most bytes of the values in a sample, if it has more rows than [`MIN_SAMPLE_ROWS`].
-const SAMPLE_BYTES: usize = 16 << 20;
+impl SampleLimits {
+    /// For all rows that are ordered together.
+    pub(super) const WHOLE: Self = Self { rows: 128 * 1024, bytes: 16 << 20, min_rows: 1024 };
 
-/// The rows that a sample may have even if its values are long.
-const MIN_SAMPLE_ROWS: usize = 1024;
+    /// For one of `groups` groups of rows, each of which is ordered by itself.
+    pub(crate) fn of_group(groups: usize) -> Self {
+        let Self { rows, bytes, min_rows } = Self::WHOLE;
+        let groups = groups.max(1);
+        Self { rows: (rows / groups).max(4096), bytes: (bytes / groups).max(512 * 1024), min_rows }
+    }
+
+    /// For one of `parts` parts of these rows, whose samples are merged. It is twice the part's share, since parts may have
+    /// different numbers of rows.
+    pub(crate) fn of_part(self, parts: usize) -> Self {
+        let parts = parts.max(1);
+        let share = |all: usize| all.saturating_mul(2) / parts;
+        Self { rows: share(self.rows).max(64), bytes: share(self.bytes).max(4096), min_rows: 64.min(self.min_rows) }
+    }
+}
 
 /// Takes a sample of rows.
 pub(crate) struct Sampler {
-    layout: CurveLayout,
-    converters: Vec<RowConverter>,
+    pub(super) layout: CurveLayout,
+    pub(super) limits: SampleLimits,
+    pub(super) converters: Vec<RowConverter>,
     /// The sample has the rows whose hash is not greater.
-    threshold: u64,
-    rows: u64,
+    pub(super) threshold: u64,
+    /// The number of the first row.
+    first: u64,
+    pub(super) rows: u64,
     /// Hashes and values of the rows in the sample.
-    sample: Vec<(u64, Vec<OwnedRow>)>,
+    pub(super) sample: Vec<(u64, Vec<OwnedRow>)>,
     /// Bytes of the values.
-    sample_bytes: usize,
+    pub(super) sample_bytes: usize,
 }
 
 /// The ranges of a curve's columns.
 pub(crate) struct Ranges {
-    layout: CurveLayout,
-    columns: Vec<ColumnRanges>,
+    pub(super) layout: CurveLayout,
+    pub(super) columns: Vec<ColumnRanges>,
     /// Positions on the curve of the sample's rows, ascending.
-    positions: Vec<u64>,
+    pub(super) positions: Vec<u64>,
 }
 
-struct ColumnRanges {
-    converter: RowConverter,
+pub(super) struct ColumnRanges {
+    pub(super) converter: RowConverter,
     /// Values of the sample, ascending.
-    bounds: Rows,
+    pub(super) bounds: Rows,
     /// For each bound, the coordinate of the values from it up to the next bound.
-    coordinates: Vec<u32>,
+    pub(super) coordinates: Vec<u32>,
 }
+
+/// How many rows a part of the rows has at most.
+const ROWS_OF_A_PART: u64 = 1 << 40;
 
 impl Sampler {
     pub(crate) fn new(layout: CurveLayout) -> Self {
-        Self { layout, converters: Vec::new(), threshold: u64::MAX, rows: 0, sample: Vec::new(), sample_bytes: 0 }
+        Self::of_part(layout, 0, SampleLimits::WHOLE)
+    }
+
+    /// Samples a part of the rows. Rows of different parts have different numbers.
+    pub(crate) fn of_part(layout: CurveLayout, part: u64, limits: SampleLimits) -> Self {
+        let first = part.wrapping_mul(ROWS_OF_A_PART);
+        let (converters, sample) = (Vec::new(), Vec::new());
+        Self { layout, limits, converters, threshold: u64::MAX, first, rows: 0, sample, sample_bytes: 0 }
     }
 
     /// How many rows were read.
@@ -70,7 +108,7 @@ impl Sampler {
         }
         let (mut hashes, mut taken) = (Vec::new(), Vec::new());
         for row in 0..batch.num_rows() {
-            let hash = mixed(self.rows);
+            let hash = mixed(self.first.wrapping_add(self.rows));
             self.rows += 1;
             if hash <= self.threshold {
                 hashes.push(hash);
@@ -85,13 +123,23 @@ impl Sampler {
         }
         self.sample_bytes += values.iter().flatten().map(bytes_of).sum::<usize>();
         self.sample.extend(hashes.into_iter().zip(values));
-        while self.sample.len() > SAMPLE || (self.sample.len() > MIN_SAMPLE_ROWS && self.sample_bytes > SAMPLE_BYTES) {
-            self.threshold /= 2;
-            let threshold = self.threshold;
-            self.sample.retain(|(hash, _)| *hash <= threshold);
-            self.sample_bytes = self.sample.iter().flat_map(|(_, values)| values).map(bytes_of).sum();
-        }
+        self.shrink();
         Ok(())
+    }
+
+    /// Halves the sample until it is small enough.
+    pub(super) fn shrink(&mut self) {
+        let SampleLimits { rows, bytes, min_rows } = self.limits;
+        while self.sample.len() > rows || (self.sample.len() > min_rows && self.sample_bytes > bytes) {
+            self.keep_up_to(self.threshold / 2);
+        }
+    }
+
+    /// Keeps the rows of the sample whose hash is not greater.
+    pub(super) fn keep_up_to(&mut self, threshold: u64) {
+        self.threshold = threshold;
+        self.sample.retain(|(hash, _)| *hash <= threshold);
+        self.sample_bytes = self.sample.iter().flat_map(|(_, values)| values).map(bytes_of).sum();
     }
 
     /// The ranges between the values of the sample; none if there was no row.
@@ -140,6 +188,23 @@ impl Ranges {
         cuts.dedup();
         cuts
     }
+
+    /// The positions, from the second on, at which so many intervals begin. A row of the sample is at the beginning of each,
+    /// so none is without rows.
+    pub(crate) fn intervals(&self, most: usize) -> Vec<u64> {
+        let mut cuts = self.cuts(most);
+        cuts.retain(|cut| self.positions.first().is_some_and(|first| cut > first));
+        cuts
+    }
+
+    /// Keeps the positions of the sample from `from` up to `to`, since only rows between them will be sorted. Returns about
+    /// how many of `rows` rows these are.
+    pub(crate) fn narrow(&mut self, from: u64, to: Option<u64>, rows: u64) -> u64 {
+        let all = self.positions.len().max(1) as u128;
+        self.positions.retain(|position| *position >= from && to.is_none_or(|to| *position < to));
+        let kept = self.positions.len() as u128;
+        u64::try_from(u128::from(rows) * kept / all).unwrap_or(rows)
+    }
 }
 
 impl ColumnRanges {
@@ -175,12 +240,12 @@ impl ColumnRanges {
     }
 }
 
-fn converter(column: &ArrayRef) -> Result<RowConverter> {
+pub(super) fn converter(column: &ArrayRef) -> Result<RowConverter> {
     Ok(RowConverter::new(vec![SortField::new(column.data_type().clone())])?)
 }
 
 /// The columns at these paths. Members of a null struct are null.
-fn key_columns(batch: &RecordBatch, paths: &[Vec<String>]) -> Result<Vec<ArrayRef>> {
+pub(super) fn key_columns(batch: &RecordBatch, paths: &[Vec<String>]) -> Result<Vec<ArrayRef>> {
     let missing = |path: &[String]| Error::internal(format!("the column `{}` was not read", path.join(".")));
     let key = |path: &Vec<String>| {
         let (first, inner) = path.split_first().ok_or_else(|| missing(path))?;
@@ -204,6 +269,6 @@ fn mixed(number: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-fn bytes_of(value: &OwnedRow) -> usize {
+pub(super) fn bytes_of(value: &OwnedRow) -> usize {
     value.row().as_ref().len()
 }
