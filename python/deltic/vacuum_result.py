@@ -95,10 +95,13 @@ def vacuum_arguments(
     dry, logged = check_bool(dry_run, "dry_run"), check_bool(log, "log")
     if inventory is not None:
         if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
-            raise InvalidInputError(
+            message = (
                 "inventory must be a table (of pyarrow, polars, pandas or DuckDB) with the columns path, length, isDir "
                 "and modificationTime"
             )
+            if type(inventory).__module__.startswith("pyspark.sql."):
+                message += "; deltic.spark.vacuum takes a DataFrame of Spark"
+            raise InvalidInputError(message)
         if mode == "lite":
             raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")
     return length, mode == "lite", dry, logged, inventory

@@ -106,6 +106,22 @@ def test_no_file_is_deleted_if_an_inventory_is_wrong_at_its_end(uri: str) -> Non
     assert table.vacuum(inventory=stream([listed(*left)])).files_deleted == 5
 
 
+def test_of_folders_nothing_is_looked_at(uri: str) -> None:
+    """Their values need not be numbers, nor times in milliseconds."""
+    deltic.write(uri, pa.table({"id": [1]}))
+    name = orphan(uri, "left.parquet")
+    files = {
+        "path": [None, name, "folder", "p=1"],
+        "length": ["-", "4", "none", None],
+        "isDir": ["true", "false", "1", "true"],
+        "modificationTime": [None, 0, 1_500_000_000, None],
+    }
+    assert deltic.Table(uri).vacuum(inventory=pa.table(files)).files_deleted == 1
+    missing = pa.table({**files, "path": [None, name, "folder", None], "isDir": [True, False, True, False]})
+    with pytest.raises(deltic.InvalidInputError, match="row 3 of the inventory lacks its path"):
+        deltic.Table(uri).vacuum(inventory=missing.set_column(1, "length", [[None, "4", None, "1"]]))
+
+
 NUMBERS = {
     "small": pa.array([0, 0], pa.int32()),
     "fractions": pa.array([0.0, None], pa.float64()),

@@ -7,7 +7,7 @@ import random
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ import deltic.spark
 from deltic import Table, _deltic
 from deltic.spark import maintenance
 from deltic.spark.delta_table import DeltaTable
+from deltic.spark.inventory import inventory_rows
 
 MONTH = 30 * 24 * 60 * 60
 FORCED = ((0, True), False, False, True, None)
@@ -140,6 +141,63 @@ def test_an_inventory(spark: SparkSession, uri: str) -> None:
     assert deltic.spark.vacuum(spark, uri, inventory=listed).files_deleted == 2
     assert files_of(uri) == before - {path for path, *_ in rows}
     assert table.scan().to_arrow().num_rows == 2
+
+
+@pytest.mark.parametrize("where", ["executors", "driver"])
+def test_times_of_an_inventory_are_instants(spark: SparkSession, uri: str, where: str) -> None:
+    """The session's time zone is eight hours from UTC."""
+    table = made(uri)
+    old, young = sorted(path for path in files_of(uri) if "left" in path or "root" in path)[:2]
+    now = datetime.now(timezone.utc)
+    ages = {old: timedelta(days=7, hours=3), young: timedelta(days=7, hours=-3)}
+    for path, age in ages.items():
+        os.utime(Path(uri, path), ((now - age).timestamp(),) * 2)
+    rows = [(path, "4", False, now - age) for path, age in ages.items()]
+    rows.append((None, "no number", True, None))  # a folder
+    listed = spark.createDataFrame(rows, "path string, length string, isDir boolean, modificationTime timestamp")
+    before = files_of(uri)
+    if where == "driver":
+        if not hasattr(listed, "__arrow_c_stream__"):
+            pytest.skip("these DataFrames have no Arrow stream")
+        table.vacuum(inventory=listed)
+    else:
+        deltic.spark.vacuum(spark, uri, inventory=listed)
+    assert files_of(uri) == before - {old}
+
+
+def test_an_inventory_is_read_partition_by_partition(spark: SparkSession, tmp_path: Path) -> None:
+    marks = str(tmp_path)
+
+    def marked(batches: Any) -> Any:
+        for batch in batches:
+            Path(marks, str(batch.column(0)[0].as_py())).touch()
+            yield batch
+
+    numbered = spark.range(0, 400, 1, 4).mapInArrow(marked, "id long")
+    expressions = ["concat('f', id) AS path", "id AS length", "false AS isDir", "id AS modificationTime", "id AS other"]
+    reader = inventory_rows(numbered.selectExpr(*expressions))
+    assert reader.schema.names == ["path", "length", "isDir", "modificationTime"]
+    assert os.listdir(marks) == []
+    first = reader.read_next_batch()
+    assert (first.num_rows, os.listdir(marks)) == (100, ["0"])
+    rest = reader.read_all()
+    assert sorted(os.listdir(marks)) == ["0", "100", "200", "300"]
+    assert [*first.column(1).to_pylist(), *rest.column(1).to_pylist()] == list(range(400))
+
+
+def test_an_inventory_without_a_column_is_refused(spark: SparkSession, uri: str) -> None:
+    made(uri)
+    before = files_of(uri)
+    for columns, message in [("path string, length long", "lacks the column"), ("other long", "lacks the column")]:
+        with pytest.raises(deltic.InvalidInputError, match=message):
+            deltic.spark.vacuum(spark, uri, inventory=spark.createDataFrame([], columns))
+    listed = spark.sql("SELECT 'x' AS path, 'y' AS path, 1 AS length, false AS isDir, 1 AS modificationTime")
+    with pytest.raises(deltic.InvalidInputError, match="'path' twice"):
+        deltic.spark.vacuum(spark, uri, inventory=listed)
+    failing = spark.sql("SELECT raise_error('no list') AS path, 1 AS length, false AS isDir, 1 AS modificationTime")
+    with pytest.raises(deltic.InvalidInputError, match="could not be read"):
+        deltic.spark.vacuum(spark, uri, inventory=failing)
+    assert files_of(uri) == before
 
 
 def test_a_late_task_does_not_delete_young_files(uri: str) -> None:

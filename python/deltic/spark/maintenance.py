@@ -81,7 +81,8 @@ def optimize(
         dry_run: True only plans, and returns what would be done.
         storage_options: The store's settings, as for `deltic.Table`.
 
-    The driver chooses the files and commits, as `deltic.Table.optimize` does: one commit for about 64 GiB of files. `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
+    The driver chooses the files and commits, as `deltic.Table.optimize` does: one commit for about 64 GiB of files.
+    `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
     (`files_lost`). Nothing of a failed or killed task is in a commit. If a job fails its files are deleted, except
     those of a task that is still running, and the commits before it are kept.
 

@@ -24,7 +24,7 @@ from deltic.merge_builder import Merge
 from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource
 from deltic.spark.location import checked_session, shared
 from deltic.spark.options import is_utc
-from deltic.spark.tasks import Batches, cores, each, run_tasks
+from deltic.spark.tasks import Batches, cores, each, ipc_bytes, run_tasks
 from deltic.spark.time_zone import refuse_conversion, refuse_dependent, session_zone
 from deltic.spark.write import discard
 from deltic.table import Table

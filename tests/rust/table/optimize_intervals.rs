@@ -115,7 +115,7 @@ fn rows_and_ids_stay_and_intervals_do_not_overlap() {
             let before = tracked(&table, properties);
             let all = table.sorted(&["p", "x"], None);
             let limits = Limits { sort_bytes, ..Limits::default() };
-            let (run, intervals) = rewritten(&table, &OptimizeOptions { limits, ..small(&["x"], 1500) });
+            let (run, intervals) = rewritten(&table, &OptimizeOptions { limits, ..small(&["x"], 400) });
             assert!(intervals.len() > 2, "{intervals:?}");
             assert_eq!(run.result().versions.len(), 1);
             assert_eq!((table.sorted(&["p", "x"], None), tracked(&table, properties)), (all, before));
@@ -181,7 +181,8 @@ fn only_large_bins_of_a_curve_are_divided() {
     table.write(&[("b", Some(1))]);
     table.write(&[("b", Some(2))]);
     let next = planned(&table, &small(&["x"], 1500)).next_tasks(Some(&CLUSTER), &Numbered).unwrap().unwrap();
-    assert_eq!((next.rewrite.len(), next.sample.len()), (1, 8));
+    assert_eq!(next.rewrite.len(), 1);
+    assert!(next.sample.len() > 1);
 }
 
 #[test]
@@ -316,6 +317,7 @@ fn results_of_samples_are_checked() {
 #[test]
 fn a_bin_changed_by_a_winner_is_left_out() {
     let table = scattered(&[VECTORS]);
+    let before = data_files(&table);
     let mut run = planned(&table, &small(&["x"], 1500));
     let samples = sampled(&table, &mut run);
     let divided = run.divide(&samples).unwrap();
@@ -326,8 +328,8 @@ fn a_bin_changed_by_a_winner_is_left_out() {
     let (left, files) = (table.sorted(&["p", "x"], None), table.files());
     commit(&table, &mut run, &written).unwrap();
     assert_eq!((run.result().files_lost, run.result().versions.len()), (8, 0));
-    assert_eq!((table.sorted(&["p", "x"], None), table.files()), (left, files.clone()));
-    assert_eq!(data_files(&table), files.into_iter().collect(), "the new files are deleted");
+    assert_eq!((table.sorted(&["p", "x"], None), table.files()), (left, files));
+    assert_eq!(data_files(&table), before, "the new files are deleted");
 }
 
 proptest! {
@@ -344,7 +346,7 @@ proptest! {
         let table = Table::new(&[IDS], false);
         files.iter().for_each(|rows| table.write(rows));
         let (before, all) = (tracked(&table, &[IDS]), table.sorted(&["p", "x"], None));
-        let (run, intervals) = rewritten(&table, &small(&columns, 900));
+        let (run, intervals) = rewritten(&table, &small(&columns, 400));
         prop_assert!(intervals.iter().all(|files| !files.is_empty()));
         prop_assert_eq!(run.result().versions.len(), 1);
         prop_assert_eq!((tracked(&table, &[IDS]), table.sorted(&["p", "x"], None)), (before, all));

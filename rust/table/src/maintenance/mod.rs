@@ -4,7 +4,7 @@
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
 //! sampled values (`layout::ranges`, `layout::curve`), within bounded memory (`sort`). REORG does the same for other files
 //! (`reorg`), compaction after a write for small ones (`auto_compact`), and removing column mapping for all
-//! (`column_mapping`). Other processes may rewrite the bins (`distributed`). All of it commits by a
+//! (`column_mapping`). Other processes may rewrite the bins, or parts of a bin (`distributed`). All of it commits by a
 //! [`Transaction`](crate::transaction::builder::Transaction).
 //!
 //! Invariant: before and after it the table has the same rows, with the same ids where it tracks rows

@@ -49,6 +49,9 @@ const HELD_BYTES: usize = 128 << 20;
 const MAX_SENT_BYTES: usize = 1 << 30;
 
 /// How bins are divided, and how their rows are read and written.
+///
+/// An interval has the positions from its beginning up to the next one's. All processes compute positions from the same ranges,
+/// so that every row is in one interval. A row's columns are read once here, and those of the curve once more for the sample.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Division {
     pub(super) location: String,

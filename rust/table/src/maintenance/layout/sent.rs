@@ -4,7 +4,7 @@
 //! divides the values, since every string of bytes does. So all processes that have the same ranges give a row the same
 //! position on the curve.
 //!
-//! Invariant: data of another process is checked before it is used (`optimize::results_of_samples_are_checked`).
+//! Invariant: data of another process is checked before it is used (`optimize_intervals::results_of_samples_are_checked`).
 
 use arrow_array::RecordBatch;
 use arrow_row::{OwnedRow, RowConverter};
