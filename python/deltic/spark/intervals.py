@@ -19,7 +19,7 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.progress_bars import Work
-from deltic.spark.tasks import Batches, collect, copied, cores, each, results, run_tasks, spread
+from deltic.spark.tasks import Batches, collect, copied, cores, each, planned_in, results, run_tasks, spread
 
 __all__ = ["dividing_cluster", "rewrite_intervals"]
 
@@ -54,10 +54,10 @@ def rewrite_intervals(
     division, tasks, intervals = run.divide(sampled)
     if not tasks:
         return []
-    session = spark if is_remote() else copied(spark, {_RECORDS: "1"})
-    rows = spread(session, tasks, min(len(tasks), max_tasks or len(tasks))).mapInArrow(
-        _splitter(division, settings), "interval int, rows binary"
-    )
+    given = spread(spark, tasks, min(len(tasks), max_tasks or len(tasks)))
+    if not is_remote():
+        given = planned_in(copied(spark, {_RECORDS: "1"}), given)
+    rows = given.mapInArrow(_splitter(division, settings), "interval int, rows binary")
     if hasattr(rows, "repartitionById"):
         parts = rows.repartitionById(intervals, F.col("interval"))
     else:

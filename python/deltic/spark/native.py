@@ -40,7 +40,7 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.errors import DelticError, UnsupportedFeatureError
 from deltic.progress_bars import Work
-from deltic.spark.tasks import copied
+from deltic.spark.tasks import copied, planned_in
 from deltic.spark.types import has_type
 from deltic.table import Table
 
@@ -136,7 +136,7 @@ class NativeWrite:
         else:
             session = copied(session, settings)
             _check_reachable(session, self._place)
-            df = DataFrame(_dataset(session).ofRows(session._jsparkSession, df._jdf.logicalPlan()), session)
+            df = planned_in(session, df)
         self._session = session
         _check_partitions(session, self._layout.partitions, table.uri)
         self._rows = _to_file_columns(df, self._layout, is_local="://" not in table.uri)
@@ -175,10 +175,6 @@ def _hadoop_location(uri: str) -> str:
             f"Hadoop has no file system for {scheme}://; it has them for {', '.join(_SCHEMES)} and paths",
         )
     return f"{_SCHEMES[scheme.lower()]}://{unquote(rest).rstrip('/')}"
-
-
-def _dataset(session: SparkSession) -> Any:
-    return getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")
 
 
 def _check_settings(session: SparkSession, settings: Mapping[str, str]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, wait
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 from pyspark import Accumulator, InheritableThread
@@ -18,7 +18,7 @@ from pyspark.sql.utils import is_remote
 
 from deltic.progress_bars import BETWEEN_REPORTS, Work
 
-__all__ = ["Batches", "collect", "copied", "cores", "each", "ipc_bytes", "results", "run_tasks", "spread"]
+__all__ = ["Batches", "collect", "copied", "cores", "each", "ipc_bytes", "planned_in", "results", "run_tasks", "spread"]
 
 Batches: TypeAlias = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 """The function that Spark calls in an executor with batches of tasks."""
@@ -39,6 +39,12 @@ def copied(session: SparkSession, settings: Mapping[str, str]) -> SparkSession:
     for name, value in settings.items():
         copy.conf.set(name, value)
     return copy
+
+
+def planned_in(session: SparkSession, frame: DataFrame) -> DataFrame:
+    """The same rows, whose jobs have the settings of a session. The active session stays."""
+    dataset: Any = getattr(session._jvm, "org.apache.spark.sql.classic.Dataset")
+    return DataFrame(dataset.ofRows(session._jsparkSession, frame._jdf.logicalPlan()), session)
 
 
 def ipc_bytes(rows: pa.Table | pa.RecordBatch) -> bytes:
