@@ -306,7 +306,7 @@ class MaintenanceMethods:
             inventory: Instead of listing, a table with the columns `path`, `length`, `isDir` and `modificationTime`
                 (milliseconds), as for delta-spark's `USING INVENTORY`. It is read once, in batches, so that a
                 `RecordBatchReader` may be larger than the memory; its files go to a temporary file (in `TMPDIR`) and
-                take 8 bytes of memory each.
+                take 8 bytes of memory each. A Spark DataFrame is read partition by partition.
 
         Raises `InvalidInputError` for a retention shorter than the table's without `force`, and for a lite vacuum of a
         table whose log lacks commits that it has to read; `UnsupportedFeatureError` for a table that deltic cannot

@@ -13,6 +13,7 @@ import pyarrow as pa
 from deltic.arguments import check_bool, duration_ms
 from deltic.display import counted, html_table, size
 from deltic.errors import InvalidInputError
+from deltic.inventory import inventory_rows, is_spark_frame
 
 __all__ = ["VacuumMode", "VacuumResult", "vacuum_arguments"]
 
@@ -94,14 +95,13 @@ def vacuum_arguments(
     length = (duration_ms(retention, "retention"), check_bool(force, "force"))
     dry, logged = check_bool(dry_run, "dry_run"), check_bool(log, "log")
     if inventory is not None:
-        if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
-            message = (
-                "inventory must be a table (of pyarrow, polars, pandas or DuckDB) with the columns path, length, isDir "
-                "and modificationTime"
-            )
-            if type(inventory).__module__.startswith("pyspark.sql."):
-                message += "; deltic.spark.vacuum takes a DataFrame of Spark"
-            raise InvalidInputError(message)
         if mode == "lite":
             raise InvalidInputError("an inventory replaces the listing of a full vacuum; leave mode out")
+        if is_spark_frame(inventory):
+            inventory = inventory_rows(inventory)
+        if isinstance(inventory, Mapping) or not hasattr(inventory, "__arrow_c_stream__"):
+            raise InvalidInputError(
+                "inventory must be a table (of pyarrow, polars, pandas, DuckDB or Spark) with the columns path, "
+                "length, isDir and modificationTime"
+            )
     return length, mode == "lite", dry, logged, inventory

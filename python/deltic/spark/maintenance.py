@@ -21,7 +21,6 @@ from deltic.conversion import Conversion, ConvertResult
 from deltic.errors import DelticError
 from deltic.optimize_result import OptimizeResult, optimize_options
 from deltic.spark.intervals import dividing_cluster, rewrite_intervals
-from deltic.spark.inventory import inventory_rows
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import Batches, cores, each, run_tasks
 from deltic.table import Table
@@ -193,8 +192,8 @@ def vacuum(
         dry_run: True deletes nothing, and returns the files.
         force: True allows a retention shorter than the table's.
         log: False leaves the vacuum out of the history, and writes nothing before files are deleted.
-        inventory: Files instead of a listing, as for `deltic.Table.vacuum`; also a Spark DataFrame with its columns,
-            which is read partition by partition.
+        inventory: Files instead of a listing, as for `deltic.Table.vacuum`; a Spark DataFrame is read partition by
+            partition.
         storage_options: The store's settings, as for `deltic.Table`.
 
     The driver needs 8 bytes of memory for each file that is kept, 16 on a local disk. A task needs 8 bytes for each
@@ -219,8 +218,7 @@ def vacuum(
     """
     checked_session(spark)
     table = shared(uri, storage_options)
-    files = inventory_rows(inventory) if hasattr(inventory, "toArrow") else inventory
-    arguments = vacuum_arguments(retention, mode, dry_run, force, log, files)
+    arguments = vacuum_arguments(retention, mode, dry_run, force, log, inventory)
     with operation("vacuum", table.uri) as span:
         work = _deltic.vacuum_distributed(table._core, *arguments)
         try:
