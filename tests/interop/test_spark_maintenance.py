@@ -15,6 +15,7 @@ from sample import rows
 
 import deltic
 import deltic.spark
+from deltic.spark import intervals
 
 pytestmark = pytest.mark.usefixtures("validating")
 
@@ -45,6 +46,34 @@ def test_delta_spark_reads_what_the_executors_wrote(spark: SparkSession, uri: st
     # delta-spark continues the table.
     spark.sql(f"INSERT INTO {at} SELECT 1000, 'p0'")
     spark.sql(f"OPTIMIZE {at}")
+    assert rows(deltic.Table(uri).scan().to_arrow()) == in_delta_spark(spark, uri)
+    assert deltic.Table(uri).check(files=True).ok
+
+
+@pytest.mark.parametrize("layout", ["zorder", "clustered"])
+def test_delta_spark_reads_intervals(
+    spark: SparkSession, uri: str, layout: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large group, whose rows several tasks sort and write."""
+    monkeypatch.setattr(intervals, "BYTES_PER_TASK", 1024)
+    features = {"enableRowTracking": "true", "enableDeletionVectors": "true", "columnMapping.mode": "name"}
+    properties = ", ".join(f"'delta.{name}' = '{value}'" for name, value in features.items())
+    at, by = f"delta.`{uri}`", "CLUSTER BY (k)" if layout == "clustered" else ""
+    spark.sql(f"CREATE TABLE {at} (id BIGINT, k INT, s STRING) USING delta {by} TBLPROPERTIES ({properties})")
+    for first in range(0, 8000, 2000):
+        values = "id, int(nullif(hash(id) % 1000, 7)), repeat(string(hash(id, 1)), 3)"
+        spark.sql(f"INSERT INTO {at} SELECT {values} FROM range({first}, {first + 2000}, 1, 1)")
+    spark.sql(f"DELETE FROM {at} WHERE id % 9 = 4")
+    tracked = ("id", "_metadata.row_id", "_metadata.row_commit_version")
+    before, ids = in_delta_spark(spark, uri), in_delta_spark(spark, uri, *tracked)
+    zorder_by = ["k", "s"] if layout == "zorder" else None
+    result = deltic.spark.optimize(spark, uri, zorder_by=zorder_by, target_file_size=20_000)
+    assert (len(result.versions), result.metrics["numRemovedFiles"]) == (1, 4)
+    assert result.metrics["numAddedFiles"] > 4
+    assert in_delta_spark(spark, uri) == before == rows(deltic.Table(uri).scan().to_arrow())
+    assert in_delta_spark(spark, uri, *tracked) == ids
+    check_checksum(spark, uri, needed=False)
+    spark.sql(f"UPDATE {at} SET s = 'new' WHERE id = 1")
     assert rows(deltic.Table(uri).scan().to_arrow()) == in_delta_spark(spark, uri)
     assert deltic.Table(uri).check(files=True).ok
 
