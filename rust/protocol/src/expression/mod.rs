@@ -35,7 +35,7 @@ pub use column::Column;
 pub(crate) use column::{Values, value_at};
 pub(crate) use compare::{compare_columns, compare_value};
 pub use evaluate::{Context, evaluate, evaluate_at};
-pub(crate) use evaluate::{evaluate_rows, on_rows};
+pub(crate) use evaluate::{connected, evaluate_rows, on_rows};
 pub use external::{ExternalFunctions, register_external_functions};
 pub use functions::names as function_names;
 pub(crate) use kernel::Evaluated;
