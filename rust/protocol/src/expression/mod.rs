@@ -42,6 +42,5 @@ pub(crate) use kernel::Evaluated;
 pub use matching::like::Pattern;
 pub use parse::{MAX_DEPTH, MAX_LENGTH, parse_expression};
 pub(crate) use parse::{hint, parse_condition, parse_value};
-pub(crate) use print::{fmt_bytes, fmt_string};
 pub use set::ValueSet;
 pub(crate) use set::partition_point;
