@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StructArray};
 use deltic_protocol::error::{Error, Kind, Result};
-use deltic_protocol::expression::{Context, evaluate_at, parse_expression};
+use deltic_protocol::expression::{Context, Expression, evaluate_at, parse_expression};
 use deltic_protocol::predicate::{Column, Predicate, parse};
 use deltic_protocol::prune::{Bounds, always, keep};
 use deltic_protocol::scalar::Scalar;
@@ -127,7 +127,7 @@ pub(crate) fn run(data: &[u8]) {
         Ok(condition) => condition,
         Err(error) => return assert_eq!(*error.kind(), Kind::Invalid, "{error}"),
     };
-    match Predicate::Not(Box::new(predicate)).bind(&SCHEMA).unwrap().evaluate(&BATCH) {
+    match Predicate(Expression::Not(Box::new(predicate.0))).bind(&SCHEMA).unwrap().evaluate(&BATCH) {
         Ok(opposite) => {
             let opposite: Vec<Option<bool>> = opposite.iter().map(|value| value.map(|value| !value)).collect();
             assert_eq!(opposite, condition.iter().collect::<Vec<_>>());

@@ -8,7 +8,7 @@ use deltic_protocol::prune::{Bounds, always, keep};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
 
-use super::predicate::{check_cases, compact};
+use super::predicate::{check_cases, compact, parse_literal};
 
 /// Bounds of some columns.
 #[derive(Debug, Default)]
@@ -82,13 +82,7 @@ fn read_case(input: &str) -> (Case, Vec<&str>) {
         let words: Vec<&str> = line.split_whitespace().collect();
         let value = |word: &&str| match (*word, types.last().unwrap()) {
             ("?", _) => Scalar::Null,
-            (word, PrimitiveType::Binary) => match parse(&format!("b = {word}")).unwrap() {
-                deltic_protocol::predicate::Predicate::Compare {
-                    right: deltic_protocol::predicate::Operand::Literal(value),
-                    ..
-                } => value,
-                other => panic!("{other}"),
-            },
+            (word, PrimitiveType::Binary) => parse_literal(word),
             (word, data_type) => Scalar::parse(word.trim_matches('\''), data_type).unwrap(),
         };
         match words.as_slice() {

@@ -115,8 +115,8 @@ fn part(typed: &Typed, rows: &Rows<'_>) -> Evaluated {
 fn condition(typed: &Typed, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
     let count = rows.len();
     Ok(match &*typed.node {
-        Node::And(terms) => connected(terms, true, rows)?,
-        Node::Or(terms) => connected(terms, false, rows)?,
+        Node::And(terms) => connected(terms, true, count, |term, needed| on(term, rows, needed))?,
+        Node::Or(terms) => connected(terms, false, count, |term, needed| on(term, rows, needed))?,
         Node::Not(inner) => not(boolean(&part(inner, rows)?)?)?,
         Node::IsNull(inner) => {
             let nulls = match &*inner.node {
@@ -279,9 +279,13 @@ fn boolean(array: &ArrayRef) -> Result<&BooleanArray> {
     array.as_boolean_opt().ok_or_else(|| unexpected(array))
 }
 
-/// AND, or OR. A term that may fail is not evaluated where the ones before it decide.
-fn connected(terms: &[Typed], is_and: bool, rows: &Rows<'_>) -> Evaluated<BooleanArray> {
-    let count = rows.len();
+/// AND, or OR, of the values of each term in the rows where it is needed: those that the terms before it do not decide.
+pub(crate) fn connected<'t, T>(
+    terms: &'t [T],
+    is_and: bool,
+    count: usize,
+    values: impl Fn(&'t T, &BooleanBuffer) -> Evaluated,
+) -> Evaluated<BooleanArray> {
     let start = if is_and { BooleanBuffer::new_set(count) } else { BooleanBuffer::new_unset(count) };
     let mut sum = BooleanArray::new(start, None);
     for term in terms {
@@ -294,7 +298,7 @@ fn connected(terms: &[Typed], is_and: bool, rows: &Rows<'_>) -> Evaluated<Boolea
         if count > 0 && decided.count_set_bits() == count {
             break;
         }
-        let term = on(term, rows, &!&decided)?;
+        let term = values(term, &!&decided)?;
         let term = boolean(&term)?;
         sum = if is_and { and_kleene(&sum, term)? } else { or_kleene(&sum, term)? };
     }

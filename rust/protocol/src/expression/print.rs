@@ -282,7 +282,7 @@ fn fmt_parts(f: &mut fmt::Formatter<'_>, path: &[String], quoted: &[&str]) -> fm
 }
 
 /// Writes a string literal; if `plain`, its only escape is the doubled quote.
-pub(crate) fn fmt_string(f: &mut fmt::Formatter<'_>, text: &str, plain: bool) -> fmt::Result {
+fn fmt_string(f: &mut fmt::Formatter<'_>, text: &str, plain: bool) -> fmt::Result {
     match plain {
         true => write!(f, "'{}'", text.replace('\'', "''")),
         false => write!(f, "'{}'", text.replace('\\', "\\\\").replace('\'', "\\'")),
@@ -312,7 +312,7 @@ fn fmt_literal(f: &mut fmt::Formatter<'_>, value: &Scalar) -> fmt::Result {
     }
 }
 
-pub(crate) fn fmt_bytes(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+fn fmt_bytes(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
     f.write_str("X'")?;
     for byte in bytes {
         write!(f, "{byte:02x}")?;

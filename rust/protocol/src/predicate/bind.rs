@@ -1,15 +1,16 @@
-//! Checks a predicate against a schema: resolves columns, and converts literals to their columns' types.
+//! Checks a predicate against a schema: splits it at AND, OR and NOT, and converts the literals that are compared with
+//! columns to the columns' types. Every other term is bound as an expression, in `leaf`.
 //!
 //! Binding changes the form but not the meaning, NULLs included: NOT is pushed to the leaves, a literal between two
 //! values of a type becomes a comparison with a neighbour, two limits of one column become one range, equalities of
 //! one column joined by OR become one set. Proved by `predicate::properties::evaluate_is_exact`.
 
-use super::ast::{Operand, Predicate};
+use super::Predicate;
 use super::bound::{BoundPredicate, one_of};
-use super::fit::{Fit, advice, fit};
+use super::fit::{Fit, advice, fit, shown};
 use super::leaf;
 use crate::error::{Error, Result};
-use crate::expression::{Column, Expression, Name, Op, Pattern, hint, resolve};
+use crate::expression::{Column, Expression, Match, Name, Op, hint, resolve};
 use crate::scalar::Scalar;
 use crate::schema::collation::check_compared;
 use crate::schema::{DataType, PrimitiveType, StructType};
@@ -18,42 +19,11 @@ impl Predicate {
     /// Resolves columns and converts literals to their types.
     ///
     /// # Errors
-    /// `Invalid` for an unknown column, naming it and the nearest ones, and for what cannot be compared; `Unsupported` for a
-    /// comparison of strings with a collation, naming the column.
+    /// `Invalid` for an unknown column, naming it and the nearest ones, and for what cannot be compared; `Unsupported` for
+    /// a function that is not known, naming it, and for a comparison of strings with a collation, naming the column.
     pub fn bind(&self, schema: &StructType) -> Result<BoundPredicate> {
-        let bound = Binder { schema }.bind(self, false)?;
-        bound.compared_columns().into_iter().try_for_each(|column| check_compared(schema, &column.path))?;
-        Ok(bound)
+        Binder { schema }.bind(&self.0, false)
     }
-}
-
-fn negated(leaf: BoundPredicate, negate: bool) -> BoundPredicate {
-    if !negate {
-        return leaf;
-    }
-    match leaf {
-        BoundPredicate::Constant(value) => BoundPredicate::Constant(value.map(|value| !value)),
-        BoundPredicate::Fixed { column, value } => BoundPredicate::Fixed { column, value: !value },
-        BoundPredicate::IsNull(column) => BoundPredicate::IsNotNull(column),
-        BoundPredicate::IsNotNull(column) => BoundPredicate::IsNull(column),
-        BoundPredicate::Compare { column, op, value } => BoundPredicate::Compare { column, op: op.negate(), value },
-        BoundPredicate::CompareColumns { left, op, right } => {
-            BoundPredicate::CompareColumns { left, op: op.negate(), right }
-        }
-        BoundPredicate::Not(inner) => *inner,
-        other @ (BoundPredicate::And(_)
-        | BoundPredicate::Or(_)
-        | BoundPredicate::Range { .. }
-        | BoundPredicate::In { .. }
-        | BoundPredicate::Like { .. }
-        | BoundPredicate::Expression(_)) => BoundPredicate::Not(Box::new(other)),
-    }
-}
-
-/// An operand whose name is resolved.
-enum BoundOperand {
-    Column(Column),
-    Literal(Scalar),
 }
 
 struct Binder<'s> {
@@ -61,98 +31,99 @@ struct Binder<'s> {
 }
 
 impl Binder<'_> {
-    /// Binds the predicate, or its negation: in Kleene logic NOT distributes over AND and OR.
-    fn bind(&self, predicate: &Predicate, negate: bool) -> Result<BoundPredicate> {
-        let terms = |terms: &[Predicate]| terms.iter().map(|term| self.bind(term, negate)).collect::<Result<_>>();
-        match (predicate, negate) {
-            (Predicate::And(list), false) | (Predicate::Or(list), true) => Ok(BoundPredicate::all_of(terms(list)?)),
-            (Predicate::Or(list), false) | (Predicate::And(list), true) => BoundPredicate::any_of(terms(list)?),
-            (Predicate::Not(inner), _) => self.bind(inner, !negate),
-            (Predicate::Compare { left, op, right }, _) => {
-                self.bind_comparison(left, if negate { op.negate() } else { *op }, right)
-            }
-            (Predicate::NullSafeEqual { left, right }, _) => {
-                let bound = if self.have_different_types(left, right) {
-                    let (left, right) = (Box::new(Expression::from(left)), Box::new(Expression::from(right)));
-                    leaf::bind_expression(&Expression::NullSafeEqual { left, right }, self.schema)?
-                } else {
-                    let (left, right) = self.bind_operands(left, right)?;
-                    null_safe(left, right)?
-                };
-                Ok(negated(bound, negate))
-            }
-            (Predicate::IsNull { operand, negated: not }, _) => {
-                Ok(negated(is_null(self.bind_operand(operand)?), negate != *not))
-            }
-            (Predicate::In { operand, list, negated: not }, _) => {
-                is_in(self.bind_operand(operand)?, list).map(|bound| negated(bound, negate != *not))
-            }
-            (Predicate::Between { operand, low, high, negated: not }, _) => {
-                let outside = negate != *not;
-                let (from, to) = if outside { (Op::Lt, Op::Gt) } else { (Op::Ge, Op::Le) };
-                let limit = |op, limit| self.bind_comparison(operand, op, limit);
-                let terms = vec![limit(from, low)?, limit(to, high)?];
+    /// Binds the condition, or its negation: in Kleene logic NOT distributes over AND and OR.
+    fn bind(&self, condition: &Expression, negate: bool) -> Result<BoundPredicate> {
+        let terms = |terms: &[Expression]| terms.iter().map(|term| self.bind(term, negate)).collect::<Result<_>>();
+        match (condition, negate) {
+            (Expression::And(list), false) | (Expression::Or(list), true) => Ok(BoundPredicate::all_of(terms(list)?)),
+            (Expression::Or(list), false) | (Expression::And(list), true) => BoundPredicate::any_of(terms(list)?),
+            (Expression::Not(inner), _) => self.bind(inner, !negate),
+            (Expression::Compare { left, op, right }, _) => self.compare(left, *op, right, negate),
+            (Expression::Between { operand, low, high, negated }, _) => {
+                let outside = negate != *negated;
+                let limit = |op, limit| self.compare(operand, op, limit, outside);
+                let terms = vec![limit(Op::Ge, low)?, limit(Op::Le, high)?];
                 if outside { BoundPredicate::any_of(terms) } else { Ok(BoundPredicate::all_of(terms)) }
             }
-            (Predicate::Like { operand, pattern, escape, negated: not }, _) => {
-                let bound = like(self.bind_operand(operand)?, Pattern::new(pattern, *escape)?)?;
-                Ok(negated(bound, negate != *not))
+            (Expression::NullSafeEqual { left, right }, _) => match self.column_and_value(left, right)? {
+                Some((column, value, _)) => Ok(self.null_safe(column, &value)?.negated(negate)),
+                None => self.leaf(condition, negate),
+            },
+            (Expression::IsTruth { operand, value, negated }, _) => {
+                match self.column_and_value(operand, &Expression::Literal(Scalar::Boolean(*value)))? {
+                    Some((column, value, _)) => Ok(self.null_safe(column, &value)?.negated(negate != *negated)),
+                    None => self.leaf(condition, negate),
+                }
             }
-            (Predicate::Expression(expression), _) => {
-                leaf::bind(expression, self.schema).map(|leaf| negated(leaf, negate))
+            (Expression::In { operand, list, negated }, _) => {
+                let values = |column| Some((column, list.iter().map(constant).collect::<Option<Vec<_>>>()?));
+                match self.column(operand)?.and_then(values) {
+                    Some((column, values)) => Ok(self.is_in(column, &values)?.negated(negate != *negated)),
+                    None => self.leaf(condition, negate),
+                }
             }
-            (Predicate::BooleanOperand(operand), _) => match self.bind_operand(operand)? {
-                BoundOperand::Literal(Scalar::Null) => Ok(BoundPredicate::Constant(None)),
-                BoundOperand::Literal(Scalar::Boolean(value)) => Ok(BoundPredicate::Constant(Some(value != negate))),
-                BoundOperand::Literal(_) => Err(Error::invalid(format!("`{operand}` is a value, not a condition"))),
-                BoundOperand::Column(column) => match column.data_type {
-                    DataType::Primitive(PrimitiveType::Boolean) => {
-                        Ok(BoundPredicate::Compare { column, op: Op::Eq, value: Scalar::Boolean(!negate) })
+            (Expression::Like { operand, kind: Match::Like, .. }, _) => match self.column(operand)? {
+                None => self.leaf(condition, negate),
+                Some(column) => match &column.data_type {
+                    DataType::Primitive(PrimitiveType::String) => self.leaf(condition, negate),
+                    DataType::Primitive(PrimitiveType::Void) => Ok(BoundPredicate::Constant(None)),
+                    other => {
+                        Err(Error::invalid(format!("LIKE matches strings, and column {column} is of type {other}")))
                     }
-                    _ => Err(Error::invalid(format!(
-                        "column {column} of type {} is not a condition; compare it with a value",
-                        column.data_type
-                    ))),
                 },
             },
+            _ => self.leaf(condition, negate),
         }
     }
 
-    fn bind_comparison(&self, left: &Operand, op: Op, right: &Operand) -> Result<BoundPredicate> {
-        if self.have_different_types(left, right) {
-            let (left, right) = (Box::new(Expression::from(left)), Box::new(Expression::from(right)));
-            return leaf::bind_expression(&Expression::Compare { left, op, right }, self.schema);
-        }
-        let (left, right) = self.bind_operands(left, right)?;
-        compare(left, op, right)
+    /// A condition that is not on a column and values alone.
+    fn leaf(&self, condition: &Expression, negate: bool) -> Result<BoundPredicate> {
+        Ok(leaf::bind(condition, self.schema)?.negated(negate))
     }
 
-    /// Whether the sides are columns of different types.
-    fn have_different_types(&self, left: &Operand, right: &Operand) -> bool {
-        match (left, right) {
-            (Operand::Column(Name(left)), Operand::Column(Name(right))) => {
-                let types =
-                    [left, right].map(|path| resolve::resolve(self.schema, path).map(|column| column.data_type));
-                matches!(&types, [Ok(DataType::Primitive(left)), Ok(DataType::Primitive(right))] if left != right)
+    fn compare(&self, left: &Expression, op: Op, right: &Expression, negate: bool) -> Result<BoundPredicate> {
+        let Some((column, value, flipped)) = self.column_and_value(left, right)? else {
+            let (left, right) = (Box::new(left.clone()), Box::new(right.clone()));
+            return self.leaf(&Expression::Compare { left, op, right }, negate);
+        };
+        let op = if flipped { op.flip() } else { op };
+        self.compare_value(column, if negate { op.negate() } else { op }, &value)
+    }
+
+    /// The column and the value of a comparison of the two, and whether the value stands first.
+    fn column_and_value(&self, left: &Expression, right: &Expression) -> Result<Option<(Column, Scalar, bool)>> {
+        if let (Expression::Column(Name(left)), Expression::Column(Name(right))) = (left, right) {
+            return self.check_names(left, right).map(|()| None);
+        }
+        for (side, other, flipped) in [(left, right, false), (right, left, true)] {
+            if matches!(side, Expression::Column(_))
+                && let Some(value) = constant(other)
+            {
+                return Ok(self.column(side)?.map(|column| (column, value, flipped)));
             }
-            _ => false,
+        }
+        Ok(None)
+    }
+
+    /// The column that an operand is.
+    fn column(&self, operand: &Expression) -> Result<Option<Column>> {
+        match operand {
+            Expression::Column(Name(path)) => resolve::resolve(self.schema, path).map(Some),
+            _ => Ok(None),
         }
     }
 
-    /// Both sides of a comparison. An unknown name beside a column may be a value without its quotes.
-    fn bind_operands(&self, left: &Operand, right: &Operand) -> Result<(BoundOperand, BoundOperand)> {
-        match (self.bind_operand(left), self.bind_operand(right)) {
-            (Ok(left), Ok(right)) => Ok((left, right)),
-            (Ok(BoundOperand::Column(column)), Err(error)) => {
-                Err(self.suggest_literal(&column, right).unwrap_or(error))
-            }
-            (Err(error), Ok(BoundOperand::Column(column))) => Err(self.suggest_literal(&column, left).unwrap_or(error)),
-            (Err(error), _) | (_, Err(error)) => Err(error),
+    /// An unknown name beside a column may be a value without its quotes.
+    fn check_names(&self, left: &[String], right: &[String]) -> Result<()> {
+        match (resolve::resolve(self.schema, left), resolve::resolve(self.schema, right)) {
+            (Ok(_), Ok(_)) => Ok(()),
+            (Ok(column), Err(error)) => Err(self.suggest_literal(&column, right).unwrap_or(error)),
+            (Err(error), Ok(column)) => Err(self.suggest_literal(&column, left).unwrap_or(error)),
+            (Err(error), Err(_)) => Err(error),
         }
     }
 
-    fn suggest_literal(&self, column: &Column, operand: &Operand) -> Option<Error> {
-        let Operand::Column(Name(path)) = operand else { return None };
+    fn suggest_literal(&self, column: &Column, path: &[String]) -> Option<Error> {
         let word = path.join(".");
         let advice = match (hint::value(&word), &column.data_type) {
             (Some(advice), DataType::Primitive(target)) if *target != PrimitiveType::String => advice.to_owned(),
@@ -173,31 +144,55 @@ impl Binder<'_> {
         resolve::unknown_value(self.schema, path, &advice)
     }
 
-    fn bind_operand(&self, operand: &Operand) -> Result<BoundOperand> {
-        match operand {
-            Operand::Literal(value) => Ok(BoundOperand::Literal(value.clone())),
-            Operand::Column(Name(path)) => resolve::resolve(self.schema, path).map(BoundOperand::Column),
+    fn compare_value(&self, column: Column, op: Op, value: &Scalar) -> Result<BoundPredicate> {
+        if *comparable(&column)? == PrimitiveType::Void || *value == Scalar::Null {
+            return Ok(BoundPredicate::Constant(None));
         }
+        check_compared(self.schema, &column.path)?;
+        let fit = fit_to(&column, value)?;
+        Ok(match place(fit, op).and_then(|(op, value)| nan_as_equality(op, value)) {
+            Ok((op, value)) => BoundPredicate::Compare { column, op, value },
+            Err(value) => BoundPredicate::Fixed { column, value },
+        })
+    }
+
+    /// `column <=> value`, never NULL: if the comparison is NULL, the test beside it is FALSE.
+    fn null_safe(&self, column: Column, value: &Scalar) -> Result<BoundPredicate> {
+        if *value == Scalar::Null {
+            return Ok(leaf::is_null(column));
+        }
+        let present = leaf::is_null(column.clone()).negated(true);
+        Ok(BoundPredicate::all_of(vec![present, self.compare_value(column, Op::Eq, value)?]))
+    }
+
+    /// `IN`. If the list has a NULL, the result is NULL where it would be FALSE.
+    fn is_in(&self, column: Column, list: &[Scalar]) -> Result<BoundPredicate> {
+        if *comparable(&column)? == PrimitiveType::Void {
+            return Ok(BoundPredicate::Constant(None));
+        }
+        let mut values = Vec::with_capacity(list.len());
+        for item in list.iter().filter(|item| **item != Scalar::Null) {
+            if let Fit::Exact(value) = fit_to(&column, item)? {
+                values.push(value);
+            }
+        }
+        if !values.is_empty() {
+            check_compared(self.schema, &column.path)?;
+        }
+        let found = one_of(column, values)?;
+        if list.contains(&Scalar::Null) {
+            return BoundPredicate::any_of(vec![found, BoundPredicate::Constant(None)]);
+        }
+        Ok(found)
     }
 }
 
-fn compare(left: BoundOperand, op: Op, right: BoundOperand) -> Result<BoundPredicate> {
-    match (left, right) {
-        (BoundOperand::Column(column), BoundOperand::Literal(value)) => compare_literal(column, op, &value),
-        (BoundOperand::Literal(value), BoundOperand::Column(column)) => compare_literal(column, op.flip(), &value),
-        (BoundOperand::Literal(left), BoundOperand::Literal(right)) => compare_constants(&left, op, &right),
-        (BoundOperand::Column(left), BoundOperand::Column(right)) => {
-            let (l, r) = (comparable(&left)?, comparable(&right)?);
-            if l != r {
-                return Err(Error::invalid(format!(
-                    "columns {left} and {right} are of types {l} and {r}; only columns of one type can be compared"
-                )));
-            }
-            Ok(match l {
-                PrimitiveType::Void => BoundPredicate::Constant(None),
-                _ => BoundPredicate::CompareColumns { left, op, right },
-            })
-        }
+/// The value of an operand without columns. An error is left to the evaluation of rows, since there may be none.
+fn constant(operand: &Expression) -> Option<Scalar> {
+    match operand {
+        Expression::Literal(value) => Some(value.clone()),
+        Expression::Column(_) => None,
+        other => other.constant().ok().flatten(),
     }
 }
 
@@ -220,22 +215,11 @@ fn comparable(column: &Column) -> Result<&PrimitiveType> {
 fn fit_to(column: &Column, value: &Scalar) -> Result<Fit> {
     let target = comparable(column)?;
     fit(value, target).ok_or_else(|| {
-        let literal = Operand::Literal(value.clone());
         Error::invalid(format!(
-            "column {column} of type {target} cannot be compared with {literal}; {}",
+            "column {column} of type {target} cannot be compared with {}; {}",
+            shown(value),
             advice(value, target)
         ))
-    })
-}
-
-fn compare_literal(column: Column, op: Op, value: &Scalar) -> Result<BoundPredicate> {
-    if *comparable(&column)? == PrimitiveType::Void || *value == Scalar::Null {
-        return Ok(BoundPredicate::Constant(None));
-    }
-    let fit = fit_to(&column, value)?;
-    Ok(match place(fit, op).and_then(|(op, value)| nan_as_equality(op, value)) {
-        Ok((op, value)) => BoundPredicate::Compare { column, op, value },
-        Err(value) => BoundPredicate::Fixed { column, value },
     })
 }
 
@@ -261,122 +245,4 @@ fn nan_as_equality(op: Op, value: Scalar) -> std::result::Result<(Op, Scalar), b
         (true, Op::Le) => Err(true),
         (true, Op::Gt) => Err(false),
     }
-}
-
-fn compare_constants(left: &Scalar, op: Op, right: &Scalar) -> Result<BoundPredicate> {
-    if *left == Scalar::Null || *right == Scalar::Null {
-        return Ok(BoundPredicate::Constant(None));
-    }
-    // One side is treated as a column of its type: of a string and a date the date, of two numbers the wider float.
-    let rank = |side: &Scalar| match side {
-        Scalar::String(_) => 0,
-        Scalar::Float(_) => 2,
-        Scalar::Double(_) => 3,
-        _ => 1,
-    };
-    let flipped = rank(left) > rank(right);
-    let (column, op, value) = if flipped { (left, op, right) } else { (right, op.flip(), left) };
-    let unlike = || {
-        let (left, right) = (Operand::Literal(left.clone()), Operand::Literal(right.clone()));
-        Error::invalid(format!("{left} and {right} cannot be compared"))
-    };
-    let target = column.primitive_type().ok_or_else(unlike)?;
-    Ok(BoundPredicate::Constant(Some(match place(fit(value, &target).ok_or_else(unlike)?, op) {
-        Ok((op, value)) => op.holds(column.compare(&value).ok_or_else(unlike)?),
-        Err(value) => value,
-    })))
-}
-
-/// `a <=> b` as ANDs and ORs that are never NULL: if a comparison is NULL, a test beside it is FALSE.
-fn null_safe(left: BoundOperand, right: BoundOperand) -> Result<BoundPredicate> {
-    match (left, right) {
-        (BoundOperand::Literal(left), BoundOperand::Literal(right))
-            if left == Scalar::Null || right == Scalar::Null =>
-        {
-            Ok(BoundPredicate::Constant(Some(left == right)))
-        }
-        (BoundOperand::Literal(left), BoundOperand::Literal(right)) => compare_constants(&left, Op::Eq, &right),
-        (BoundOperand::Column(column), BoundOperand::Literal(Scalar::Null))
-        | (BoundOperand::Literal(Scalar::Null), BoundOperand::Column(column)) => {
-            Ok(is_null(BoundOperand::Column(column)))
-        }
-        (BoundOperand::Column(column), BoundOperand::Literal(value))
-        | (BoundOperand::Literal(value), BoundOperand::Column(column)) => {
-            let present = negated(is_null(BoundOperand::Column(column.clone())), true);
-            Ok(BoundPredicate::all_of(vec![present, compare_literal(column, Op::Eq, &value)?]))
-        }
-        (BoundOperand::Column(left), BoundOperand::Column(right)) => {
-            let [l, r] = [&left, &right].map(|side| is_null(BoundOperand::Column(side.clone())));
-            let [l_present, r_present] = [&l, &r].map(|null| negated(null.clone(), true));
-            let equal = compare(BoundOperand::Column(left), Op::Eq, BoundOperand::Column(right))?;
-            BoundPredicate::any_of(vec![
-                BoundPredicate::all_of(vec![l, r]),
-                BoundPredicate::all_of(vec![l_present, r_present, equal]),
-            ])
-        }
-    }
-}
-
-fn is_null(side: BoundOperand) -> BoundPredicate {
-    match side {
-        BoundOperand::Literal(value) => BoundPredicate::Constant(Some(value == Scalar::Null)),
-        BoundOperand::Column(Column { data_type: DataType::Primitive(PrimitiveType::Void), .. }) => {
-            BoundPredicate::Constant(Some(true))
-        }
-        BoundOperand::Column(column) => BoundPredicate::IsNull(column),
-    }
-}
-
-/// `IN`. If the list has a NULL, the result is NULL where it would be FALSE.
-fn is_in(side: BoundOperand, list: &[Scalar]) -> Result<BoundPredicate> {
-    if list.is_empty() {
-        return Ok(BoundPredicate::Constant(Some(false)));
-    }
-    let column = match side {
-        BoundOperand::Column(column) => column,
-        BoundOperand::Literal(value) => {
-            let terms = list.iter().map(|item| compare_constants(&value, Op::Eq, item)).collect::<Result<_>>()?;
-            return BoundPredicate::any_of(terms);
-        }
-    };
-    if *comparable(&column)? == PrimitiveType::Void {
-        return Ok(BoundPredicate::Constant(None));
-    }
-    let mut values = Vec::with_capacity(list.len());
-    for item in list.iter().filter(|item| **item != Scalar::Null) {
-        match fit_to(&column, item)? {
-            Fit::Exact(value) => values.push(value),
-            Fit::Gap { .. } => {}
-        }
-    }
-    let found = one_of(column, values)?;
-    if list.contains(&Scalar::Null) {
-        return BoundPredicate::any_of(vec![found, BoundPredicate::Constant(None)]);
-    }
-    Ok(found)
-}
-
-fn like(side: BoundOperand, pattern: Pattern) -> Result<BoundPredicate> {
-    let column = match side {
-        BoundOperand::Literal(Scalar::Null) => return Ok(BoundPredicate::Constant(None)),
-        BoundOperand::Literal(Scalar::String(text)) => {
-            return Ok(BoundPredicate::Constant(Some(pattern.matches(&text))));
-        }
-        BoundOperand::Literal(value) => {
-            return Err(Error::invalid(format!("LIKE matches strings, and {value} is not a string")));
-        }
-        BoundOperand::Column(column) => column,
-    };
-    match &column.data_type {
-        DataType::Primitive(PrimitiveType::Void) => return Ok(BoundPredicate::Constant(None)),
-        DataType::Primitive(PrimitiveType::String) => {}
-        other => return Err(Error::invalid(format!("LIKE matches strings, and column {column} is of type {other}"))),
-    }
-    if let Some(text) = pattern.exact() {
-        return Ok(BoundPredicate::Compare { value: Scalar::String(text.to_owned()), column, op: Op::Eq });
-    }
-    if pattern.is_any() {
-        return Ok(BoundPredicate::Fixed { column, value: true });
-    }
-    Ok(BoundPredicate::Like { column, pattern })
 }

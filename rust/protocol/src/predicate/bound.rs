@@ -109,22 +109,6 @@ impl BoundPredicate {
         columns
     }
 
-    /// The columns whose values are compared, other than those inside expressions.
-    pub(super) fn compared_columns(&self) -> Vec<&Column> {
-        match self {
-            Self::And(terms) | Self::Or(terms) => terms.iter().flat_map(Self::compared_columns).collect(),
-            Self::Not(inner) => inner.compared_columns(),
-            Self::Compare { column, .. }
-            | Self::Range { column, .. }
-            | Self::In { column, .. }
-            | Self::Like { column, .. } => vec![column],
-            Self::CompareColumns { left, right, .. } => vec![left, right],
-            Self::Constant(_) | Self::IsNull(_) | Self::IsNotNull(_) | Self::Fixed { .. } | Self::Expression(_) => {
-                Vec::new()
-            }
-        }
-    }
-
     fn collect_columns<'a>(&'a self, is_new: &mut impl FnMut(&Column) -> bool, columns: &mut Vec<&'a Column>) {
         let mut add = |column: &'a Column| {
             if is_new(column) {
@@ -159,6 +143,31 @@ impl BoundPredicate {
         match self {
             Self::And(terms) => terms.iter().flat_map(Self::split_conjuncts).collect(),
             whole => vec![whole],
+        }
+    }
+
+    /// The predicate, or its opposite.
+    pub(super) fn negated(self, negate: bool) -> Self {
+        if !negate {
+            return self;
+        }
+        match self {
+            Self::Constant(value) => Self::Constant(value.map(|value| !value)),
+            Self::Fixed { column, value } => Self::Fixed { column, value: !value },
+            Self::IsNull(column) => Self::IsNotNull(column),
+            Self::IsNotNull(column) => Self::IsNull(column),
+            Self::Compare { column, op: Op::Eq, value: Scalar::Boolean(value) } => {
+                Self::Compare { column, op: Op::Eq, value: Scalar::Boolean(!value) }
+            }
+            Self::Compare { column, op, value } => Self::Compare { column, op: op.negate(), value },
+            Self::CompareColumns { left, op, right } => Self::CompareColumns { left, op: op.negate(), right },
+            Self::Not(inner) => *inner,
+            other @ (Self::And(_)
+            | Self::Or(_)
+            | Self::Range { .. }
+            | Self::In { .. }
+            | Self::Like { .. }
+            | Self::Expression(_)) => Self::Not(Box::new(other)),
         }
     }
 

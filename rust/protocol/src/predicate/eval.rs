@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
-use arrow_arith::boolean::{and_kleene, not, or_kleene};
+use arrow_arith::boolean::not;
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, BooleanArray, RecordBatch};
 use arrow_buffer::{BooleanBuffer, NullBuffer};
 
 use super::bound::BoundPredicate;
 use crate::error::{Error, Result};
-use crate::expression::{Evaluated, Op, Values, compare_columns, compare_value, evaluate_rows, on_rows};
+use crate::expression::{Evaluated, Op, Values, compare_columns, compare_value, connected, evaluate_rows, on_rows};
 
 /// Which rows a filter keeps: those where the condition is TRUE, not those where it is NULL.
 pub fn keep(condition: &BooleanArray) -> BooleanArray {
@@ -43,27 +43,14 @@ impl BoundPredicate {
         }
     }
 
-    /// AND, or OR. A term that may fail is not evaluated where the ones before it decide.
-    fn connected(terms: &[Self], is_and: bool, batch: &RecordBatch) -> Evaluated<BooleanArray> {
-        let rows = batch.num_rows();
-        let mut sum = BooleanArray::new(constant(is_and, rows), None);
-        for term in terms {
-            if sum.null_count() == 0 && !(if is_and { sum.has_true() } else { sum.has_false() }) {
-                break;
-            }
-            let next = if term.may_fail() {
-                let undecided = if is_and { sum.values() } else { &!sum.values() };
-                let undecided = sum.nulls().map_or_else(|| undecided.clone(), |known| undecided | &!known.inner());
-                let columns = term.columns();
-                let names: Vec<&str> = columns.iter().filter_map(|c| c.path.first()).map(String::as_str).collect();
-                let values = on_rows(batch, &names, &undecided, |batch| Ok(Arc::new(term.values(batch)?)))?;
-                values.as_boolean_opt().cloned().ok_or_else(|| Error::internal("a condition is not boolean"))?
-            } else {
-                term.values(batch)?
-            };
-            sum = if is_and { and_kleene(&sum, &next)? } else { or_kleene(&sum, &next)? };
+    /// The values in the rows where they are needed; in other rows they are null or any value.
+    fn on(&self, needed: &BooleanBuffer, batch: &RecordBatch) -> Evaluated {
+        if !self.may_fail() || needed.count_set_bits() == needed.len() {
+            return Ok(Arc::new(self.values(batch)?));
         }
-        Ok(sum)
+        let columns = self.columns();
+        let names: Vec<&str> = columns.iter().filter_map(|c| c.path.first()).map(String::as_str).collect();
+        on_rows(batch, &names, needed, |batch| Ok(Arc::new(self.values(batch)?)))
     }
 
     fn values(&self, batch: &RecordBatch) -> Evaluated<BooleanArray> {
@@ -71,8 +58,8 @@ impl BoundPredicate {
         Ok(match self {
             Self::Constant(Some(value)) => BooleanArray::new(constant(*value, rows), None),
             Self::Constant(None) => BooleanArray::new_null(rows),
-            Self::And(terms) => Self::connected(terms, true, batch)?,
-            Self::Or(terms) => Self::connected(terms, false, batch)?,
+            Self::And(terms) => connected(terms, true, rows, |term, needed| term.on(needed, batch))?,
+            Self::Or(terms) => connected(terms, false, rows, |term, needed| term.on(needed, batch))?,
             Self::Not(inner) => not(&inner.values(batch)?)?,
             Self::IsNull(column) => {
                 let Values { nulls, .. } = Values::find(batch, column)?;

@@ -5,8 +5,7 @@
 //! exactly. A double column compares with the nearest double of the literal, and a float column is compared as double,
 //! both as Spark does it.
 
-use super::ast::Operand;
-use crate::expression::hint;
+use crate::expression::{Expression, hint};
 use crate::scalar::{MICROS_PER_DAY, Scalar, parse_timestamp, parse_timestamp_ntz};
 use crate::schema::PrimitiveType;
 
@@ -68,6 +67,14 @@ pub(super) fn fit(literal: &Scalar, target: &PrimitiveType) -> Option<Fit> {
     })
 }
 
+/// The literal as it is written in a filter; a whole number beside a column needs no suffix.
+pub(super) fn shown(literal: &Scalar) -> String {
+    match literal {
+        Scalar::Byte(_) | Scalar::Short(_) | Scalar::Long(_) | Scalar::Decimal { .. } => literal.to_string(),
+        other => format!("{:#}", Expression::Literal(other.clone())),
+    }
+}
+
 /// What to write instead of `literal`, which does not compare with `target`.
 pub(super) fn advice(literal: &Scalar, target: &PrimitiveType) -> String {
     use PrimitiveType as P;
@@ -86,9 +93,15 @@ pub(super) fn advice(literal: &Scalar, target: &PrimitiveType) -> String {
         ) if Scalar::parse(text.trim(), &P::Double).is_some() => {
             return format!("write the number without quotes: {}", text.trim());
         }
-        (P::String, Scalar::Long(_) | Scalar::Decimal { .. } | Scalar::Boolean(_)) => {
-            return format!("write a string in single quotes: '{}'", Operand::Literal(literal.clone()));
-        }
+        (
+            P::String,
+            Scalar::Byte(_)
+            | Scalar::Short(_)
+            | Scalar::Integer(_)
+            | Scalar::Long(_)
+            | Scalar::Decimal { .. }
+            | Scalar::Boolean(_),
+        ) => return format!("write a string in single quotes: '{}'", shown(literal)),
         (P::Byte | P::Short | P::Integer | P::Long | P::Float | P::Double | P::Decimal { .. }, _) => {
             "write a number, without quotes"
         }

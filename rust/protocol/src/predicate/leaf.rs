@@ -1,39 +1,33 @@
-//! Conditions with expressions. Operands without columns are computed; if the condition is then one on columns and values,
-//! it is bound as such. A condition on the date or the year of a column becomes a range of the column. Others are evaluated
+//! Terms of a predicate that are bound as expressions. Tests of a column, comparisons of two columns of one type, and
+//! conditions on the date or the year of a column, which are ranges of the column, skip containers. Others are evaluated
 //! and skip nothing.
 //!
 //! Proved by `expression::ranges_of_dates_and_years_are_exact`.
 
-use super::ast::Predicate;
 use super::bound::BoundPredicate;
 use crate::error::{Error, Result};
-use crate::expression::{BoundExpression, Column, Expression, Node, Op, Typed, first_day_of_year, hint};
+use crate::expression::{BoundExpression, Column, Expression, Node, Op, Pattern, Typed, first_day_of_year, hint};
 use crate::scalar::{MICROS_PER_DAY, Scalar};
 use crate::schema::{DataType, PrimitiveType, StructType};
 
 /// Most values of IN that become a range each.
 const MAX_RANGES: usize = 16;
 
-/// A condition on expressions.
+/// Binds an expression to the form that skipping understands, if there is one.
 pub(super) fn bind(expression: &Expression, schema: &StructType) -> Result<BoundPredicate> {
-    match plain(expression) {
-        Some(plain) => plain.bind(schema),
-        None => bind_expression(expression, schema),
-    }
-}
-
-/// A condition that is bound as an expression even if it is on columns alone.
-pub(super) fn bind_expression(expression: &Expression, schema: &StructType) -> Result<BoundPredicate> {
     let bound = expression.bind(schema)?;
     if !bound.is_deterministic() {
         return Err(Error::invalid(format!(
             "`{expression:#}` depends on the current time; write the date itself, as DATE '2020-12-31'"
         )));
     }
-    match bound.data_type() {
-        DataType::Primitive(PrimitiveType::Boolean) => convert(&bound.root, &bound.text),
-        DataType::Primitive(PrimitiveType::Void) => Ok(BoundPredicate::Constant(None)),
-        other => {
+    match (bound.data_type(), &*bound.root.node) {
+        (DataType::Primitive(PrimitiveType::Boolean), _) => convert(&bound.root, &bound.text),
+        (DataType::Primitive(PrimitiveType::Void), _) => Ok(BoundPredicate::Constant(None)),
+        (other, Node::Column(column)) => {
+            Err(Error::invalid(format!("column {column} of type {other} is not a condition; compare it with a value")))
+        }
+        (other, _) => {
             let advice = match hint::or(expression) {
                 "" => "; compare it with a value",
                 or => or,
@@ -43,71 +37,35 @@ pub(super) fn bind_expression(expression: &Expression, schema: &StructType) -> R
     }
 }
 
-/// The condition with its constant sides computed, if it is then one on columns and values.
-fn plain(expression: &Expression) -> Option<Predicate> {
-    let mut folded = expression.clone();
-    let fold = |side: &mut Expression| {
-        if matches!(side, Expression::Literal(_) | Expression::Column(_)) {
-            return;
-        }
-        // An error is left to the evaluation of rows, since there may be none.
-        if let Ok(Some(value)) = side.constant() {
-            *side = Expression::Literal(value);
-        }
-    };
-    match &mut folded {
-        Expression::Compare { left, right, .. } | Expression::NullSafeEqual { left, right } => {
-            fold(left);
-            fold(right);
-        }
-        Expression::Between { operand, low, high, .. } => [operand, low, high].into_iter().for_each(|side| fold(side)),
-        Expression::In { operand, list, .. } => {
-            fold(operand);
-            list.iter_mut().for_each(fold);
-        }
-        Expression::IsNull { operand, .. } | Expression::Like { operand, .. } => fold(operand),
-        Expression::IsTruth { operand, value, negated } => {
-            let equal = Expression::NullSafeEqual {
-                left: operand.clone(),
-                right: Box::new(Expression::Literal(Scalar::Boolean(*value))),
-            };
-            folded = if *negated { Expression::Not(Box::new(equal)) } else { equal };
-        }
-        other => fold(other),
-    }
-    match Predicate::from(folded) {
-        Predicate::Expression(_) => None,
-        Predicate::Not(inner) if matches!(*inner, Predicate::Expression(_)) => None,
-        plain => Some(plain),
-    }
-}
-
 fn leaf(part: &Typed, text: &str) -> BoundPredicate {
     BoundPredicate::Expression(Box::new(BoundExpression { root: part.clone(), text: text.to_owned() }))
 }
 
-/// Splits a bound condition into conditions on columns, as far as possible.
+/// The condition on columns that is the same, if there is one.
 fn convert(part: &Typed, text: &str) -> Result<BoundPredicate> {
-    let all = |terms: &[Typed]| terms.iter().map(|term| convert(term, text)).collect::<Result<Vec<_>>>();
     Ok(match &*part.node {
         Node::Literal(Scalar::Boolean(value)) => BoundPredicate::Constant(Some(*value)),
         Node::Literal(Scalar::Null) => BoundPredicate::Constant(None),
-        Node::And(terms) => BoundPredicate::all_of(all(terms)?),
-        Node::Or(terms) => BoundPredicate::any_of(all(terms)?)?,
+        Node::Column(column) => {
+            BoundPredicate::Compare { column: column.clone(), op: Op::Eq, value: Scalar::Boolean(true) }
+        }
         Node::Not(inner) => match convert(inner, text)? {
             BoundPredicate::Expression(_) => leaf(part, text),
-            other => BoundPredicate::Not(Box::new(other)),
+            other => other.negated(true),
         },
         Node::IsNull(inner) => match &*inner.node {
-            Node::Column(column) if inner.data_type != DataType::Primitive(PrimitiveType::Void) => {
-                BoundPredicate::IsNull(column.clone())
-            }
+            Node::Column(column) => is_null(column.clone()),
             _ => leaf(part, text),
         },
-        Node::Compare { left, op, right } => match (right.as_literal(), left.as_literal()) {
-            (Some(value), None) => range(left, *op, value)?.unwrap_or_else(|| leaf(part, text)),
-            (None, Some(value)) => range(right, op.flip(), value)?.unwrap_or_else(|| leaf(part, text)),
+        Node::Compare { left, op, right } => match (columns(left, right), left.as_literal(), right.as_literal()) {
+            (Some((left, right)), ..) => BoundPredicate::CompareColumns { left, op: *op, right },
+            (_, None, Some(value)) => range(left, *op, value)?.unwrap_or_else(|| leaf(part, text)),
+            (_, Some(value), None) => range(right, op.flip(), value)?.unwrap_or_else(|| leaf(part, text)),
             _ => leaf(part, text),
+        },
+        Node::NullSafeEqual { left, right } => match columns(left, right) {
+            Some((left, right)) => null_safe(left, right)?,
+            None => leaf(part, text),
         },
         Node::InSet { operand, values, has_null: false } if values.values().len() <= MAX_RANGES => {
             let one = |at: usize| match Scalar::from_array(values.values(), at) {
@@ -120,8 +78,45 @@ fn convert(part: &Typed, text: &str) -> Result<BoundPredicate> {
                 _ => leaf(part, text),
             }
         }
+        Node::Like { operand, pattern } => match &*operand.node {
+            Node::Column(column) => like(column.clone(), pattern.clone()),
+            _ => leaf(part, text),
+        },
         _ => leaf(part, text),
     })
+}
+
+pub(super) fn is_null(column: Column) -> BoundPredicate {
+    match column.data_type {
+        DataType::Primitive(PrimitiveType::Void) => BoundPredicate::Constant(Some(true)),
+        _ => BoundPredicate::IsNull(column),
+    }
+}
+
+/// Both sides, if they are columns of one type that has values.
+fn columns(left: &Typed, right: &Typed) -> Option<(Column, Column)> {
+    match (&*left.node, &*right.node) {
+        (Node::Column(l), Node::Column(r)) if left.data_type == right.data_type => {
+            (left.data_type != DataType::Primitive(PrimitiveType::Void)).then(|| (l.clone(), r.clone()))
+        }
+        _ => None,
+    }
+}
+
+/// `left <=> right` as ANDs and ORs that are never NULL: if the comparison is NULL, a test beside it is FALSE.
+fn null_safe(left: Column, right: Column) -> Result<BoundPredicate> {
+    let [are_null, are_present] =
+        [BoundPredicate::IsNull, BoundPredicate::IsNotNull].map(|test| vec![test(left.clone()), test(right.clone())]);
+    let equal = [are_present, vec![BoundPredicate::CompareColumns { left, op: Op::Eq, right }]].concat();
+    BoundPredicate::any_of(vec![BoundPredicate::all_of(are_null), BoundPredicate::all_of(equal)])
+}
+
+fn like(column: Column, pattern: Pattern) -> BoundPredicate {
+    match pattern.exact() {
+        Some(text) => BoundPredicate::Compare { value: Scalar::String(text.to_owned()), column, op: Op::Eq },
+        None if pattern.is_any() => BoundPredicate::Fixed { column, value: true },
+        None => BoundPredicate::Like { column, pattern },
+    }
 }
 
 /// `operand op value` as a condition on the column of which the operand is the date or the year: a value of the operand
@@ -157,7 +152,7 @@ fn interval<'a>(operand: &'a Typed, value: &Scalar) -> Option<(&'a Column, Scala
         {
             interval(operand, &Scalar::Integer(i32::try_from(*year).ok()?))
         }
-        (Node::Cast { .. } | Node::Column(_), Scalar::Date(days)) => {
+        (Node::Cast { .. }, Scalar::Date(days)) => {
             let column = dated(operand)?;
             Some((column, start(column, (*days).into())?, start(column, i64::from(*days) + 1)?))
         }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use arrow_array::cast::AsArray;
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use deltic_protocol::error::Kind;
 use deltic_protocol::expression::{evaluate, parse_expression};
@@ -9,7 +10,7 @@ use deltic_protocol::schema::DataType;
 use deltic_protocol::schema::arrow::{to_arrow_fields, to_arrow_schema, to_arrow_type};
 use proptest::prelude::*;
 
-use super::super::predicate::{Draw, generate_pool};
+use super::super::predicate::{Draw, generate_pool, letters};
 use super::generate::expression;
 use super::schema;
 
@@ -60,7 +61,7 @@ proptest! {
         };
         prop_assert_eq!(format!("{parsed:?}"), format!("{tree:?}"), "{}", printed);
         // The same as a filter.
-        let predicate = Predicate::from(tree);
+        let predicate = Predicate(tree);
         if let Ok(parsed) = parse(&predicate.to_string()) {
             prop_assert_eq!(format!("{parsed:?}"), format!("{predicate:?}"), "{}", predicate);
         }
@@ -93,6 +94,26 @@ proptest! {
                 let fails = (0..batch.num_rows()).any(|row| evaluate(&bound, &batch.slice(row, 1)).is_err());
                 prop_assert!(fails, "{tree}: the batch fails, but no row does: {error}");
             }
+        }
+    }
+
+    /// A filter has the rows of the expression, but for what a literal with a fraction means beside a column.
+    #[test]
+    fn a_filter_is_the_expression(numbers in numbers()) {
+        let mut draw = Draw::new(numbers);
+        let tree = expression(&mut draw, 4);
+        let batch = rows(&mut draw);
+        let parts = format!("{tree:?}").to_lowercase();
+        let has_fraction = ["float", "double", "decimal", "divide"].iter().any(|word| parts.contains(word));
+        let (Ok(filter), Ok(bound)) = (Predicate(tree.clone()).bind(&schema()), tree.bind(&schema())) else {
+            return Ok(());
+        };
+        let (Ok(kept), Ok(values), false) = (filter.evaluate(&batch), evaluate(&bound, &batch), has_fraction) else {
+            return Ok(());
+        };
+        // NULL as a filter is a NULL of no type.
+        if let Some(values) = values.as_boolean_opt() {
+            prop_assert_eq!(letters(&kept), letters(values), "{}\n{:?}", tree, filter);
         }
     }
 

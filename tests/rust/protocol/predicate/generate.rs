@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch, StructArray};
 use arrow_buffer::NullBuffer;
-use deltic_protocol::predicate::{Name, Op, Operand, Predicate, parse};
+use deltic_protocol::expression::{Expression, Match, Name, Op};
+use deltic_protocol::predicate::{Predicate, parse};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::{to_arrow_fields, to_arrow_schema};
 use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
@@ -162,10 +163,18 @@ pub(crate) fn literal(draw: &mut Draw, data_type: &PrimitiveType) -> Scalar {
         PrimitiveType::TimestampNtz if draw.once_in(4) => Scalar::String("1970-01-02 00:00:00".to_owned()),
         PrimitiveType::Timestamp | PrimitiveType::TimestampNtz if draw.once_in(3) => draw.pick(&days),
         PrimitiveType::Timestamp | PrimitiveType::TimestampNtz => draw.pick(&pool(data_type)),
-        _ => match parse(&format!("x = {}", draw.pick(&numbers))).unwrap() {
-            Predicate::Compare { right: Operand::Literal(value), .. } => value,
+        _ => parse_literal(draw.pick(&numbers)),
+    }
+}
+
+/// The value of a literal as it is written in a filter.
+pub(crate) fn parse_literal(text: &str) -> Scalar {
+    match parse(&format!("x = {text}")).unwrap().0 {
+        Expression::Compare { right, .. } => match *right {
+            Expression::Literal(value) => value,
             other => panic!("{other}"),
         },
+        other => panic!("{other}"),
     }
 }
 
@@ -227,42 +236,48 @@ impl Table {
     }
 
     pub(crate) fn predicate(&self, draw: &mut Draw, depth: usize) -> Predicate {
-        let several = |draw: &mut Draw| (0..draw.below(3) + 2).map(|_| self.predicate(draw, depth - 1)).collect();
+        Predicate(self.condition(draw, depth))
+    }
+
+    fn condition(&self, draw: &mut Draw, depth: usize) -> Expression {
+        let several = |draw: &mut Draw| (0..draw.below(3) + 2).map(|_| self.condition(draw, depth - 1)).collect();
         match draw.below(if depth == 0 { 8 } else { 12 }) {
-            8 => Predicate::Not(Box::new(self.predicate(draw, depth - 1))),
-            9 => Predicate::Or(several(draw)),
-            10.. => Predicate::And(several(draw)),
+            8 => Expression::Not(Box::new(self.condition(draw, depth - 1))),
+            9 => Expression::Or(several(draw)),
+            10.. => Expression::And(several(draw)),
             leaf => self.leaf(draw, leaf),
         }
     }
 
-    fn leaf(&self, draw: &mut Draw, kind: usize) -> Predicate {
+    fn leaf(&self, draw: &mut Draw, kind: usize) -> Expression {
         let ops = [Op::Eq, Op::Lt, Op::Le, Op::Gt, Op::Ge, Op::Ne];
         let column = draw.pick(&self.columns);
-        let operand = Operand::Column(column.name.clone());
+        let operand = Box::new(Expression::Column(column.name.clone()));
         let data_type = &column.data_type;
         let negated = draw.once_in(3);
         let other = self.columns.iter().rfind(|c| c.data_type == *data_type && c.name != column.name);
-        let side = |draw: &mut Draw| match other {
-            Some(other) if draw.once_in(2) => Operand::Column(other.name.clone()),
-            _ => Operand::Literal(literal(draw, data_type)),
+        let side = |draw: &mut Draw| {
+            Box::new(match other {
+                Some(other) if draw.once_in(2) => Expression::Column(other.name.clone()),
+                _ => Expression::Literal(literal(draw, data_type)),
+            })
         };
         match kind {
             0..=2 => {
                 let (left, op, right) = (operand, draw.pick(&ops), side(draw));
                 if negated {
-                    Predicate::Compare { left: right, op, right: left }
+                    Expression::Compare { left: right, op, right: left }
                 } else {
-                    Predicate::Compare { left, op, right }
+                    Expression::Compare { left, op, right }
                 }
             }
-            3 => Predicate::NullSafeEqual { left: operand, right: side(draw) },
-            4 => Predicate::IsNull { operand, negated },
+            3 => Expression::NullSafeEqual { left: operand, right: side(draw) },
+            4 => Expression::IsNull { operand, negated },
             5 => {
-                let list = (0..draw.below(5) + 1).map(|_| literal(draw, data_type)).collect();
-                Predicate::In { operand, list, negated }
+                let list = (0..draw.below(5) + 1).map(|_| Expression::Literal(literal(draw, data_type))).collect();
+                Expression::In { operand, list, negated }
             }
-            6 => Predicate::Between { operand, low: side(draw), high: side(draw), negated },
+            6 => Expression::Between { operand, low: side(draw), high: side(draw), negated },
             _ => match data_type {
                 PrimitiveType::String => {
                     let (pattern, escape) = draw.pick(&[
@@ -281,11 +296,14 @@ impl Table {
                         ("%a%b%c%", None),
                         ("\u{10ffff}%", None),
                     ]);
-                    Predicate::Like { operand, pattern: pattern.to_owned(), escape, negated }
+                    Expression::Like { operand, kind: Match::Like, pattern: pattern.to_owned(), escape, negated }
                 }
-                PrimitiveType::Boolean => Predicate::BooleanOperand(operand),
-                _ if draw.once_in(4) => Predicate::BooleanOperand(Operand::Literal(Scalar::Null)),
-                _ => Predicate::Compare { left: operand, op: draw.pick(&ops), right: side(draw) },
+                PrimitiveType::Boolean if draw.once_in(2) => {
+                    Expression::IsTruth { operand, value: draw.once_in(2), negated }
+                }
+                PrimitiveType::Boolean => *operand,
+                _ if draw.once_in(4) => Expression::Literal(Scalar::Null),
+                _ => Expression::Compare { left: operand, op: draw.pick(&ops), right: side(draw) },
             },
         }
     }

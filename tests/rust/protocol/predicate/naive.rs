@@ -2,30 +2,31 @@
 
 use std::cmp::Ordering;
 
-use deltic_protocol::predicate::{Name, Op, Operand, Predicate};
+use deltic_protocol::expression::{Expression, Name, Op};
 use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::PrimitiveType;
 
 /// A value, and its column's type unless it is a literal.
 type Typed = (Scalar, Option<PrimitiveType>);
 
-pub(crate) fn evaluate(predicate: &Predicate, row: &dyn Fn(&Name) -> (Scalar, PrimitiveType)) -> Option<bool> {
-    let side = |operand: &Operand| -> Typed {
+pub(crate) fn evaluate(condition: &Expression, row: &dyn Fn(&Name) -> (Scalar, PrimitiveType)) -> Option<bool> {
+    let side = |operand: &Expression| -> Typed {
         match operand {
-            Operand::Literal(value) => (value.clone(), None),
-            Operand::Column(name) => {
+            Expression::Literal(value) => (value.clone(), None),
+            Expression::Column(name) => {
                 let (value, data_type) = row(name);
                 (value, Some(data_type))
             }
+            other => panic!("{other}: only columns and values are generated"),
         }
     };
     let flip = |result: Option<bool>, negated: bool| result.map(|value| value != negated);
-    match predicate {
-        Predicate::And(terms) => all(terms.iter().map(|term| evaluate(term, row))),
-        Predicate::Or(terms) => all(terms.iter().map(|term| evaluate(term, row).map(|v| !v))).map(|v| !v),
-        Predicate::Not(inner) => evaluate(inner, row).map(|v| !v),
-        Predicate::Compare { left, op, right } => compare(&side(left), *op, &side(right)),
-        Predicate::NullSafeEqual { left, right } => {
+    match condition {
+        Expression::And(terms) => all(terms.iter().map(|term| evaluate(term, row))),
+        Expression::Or(terms) => all(terms.iter().map(|term| evaluate(term, row).map(|v| !v))).map(|v| !v),
+        Expression::Not(inner) => evaluate(inner, row).map(|v| !v),
+        Expression::Compare { left, op, right } => compare(&side(left), *op, &side(right)),
+        Expression::NullSafeEqual { left, right } => {
             let (left, right) = (side(left), side(right));
             Some(match (left.0 == Scalar::Null, right.0 == Scalar::Null) {
                 (true, true) => true,
@@ -33,26 +34,28 @@ pub(crate) fn evaluate(predicate: &Predicate, row: &dyn Fn(&Name) -> (Scalar, Pr
                 _ => false,
             })
         }
-        Predicate::IsNull { operand, negated } => Some((side(operand).0 == Scalar::Null) != *negated),
-        Predicate::In { operand, list, negated } => {
+        Expression::IsNull { operand, negated } => Some((side(operand).0 == Scalar::Null) != *negated),
+        Expression::IsTruth { operand, value, negated } => {
+            Some((side(operand).0 == Scalar::Boolean(*value)) != *negated)
+        }
+        Expression::In { operand, list, negated } => {
             let value = side(operand);
-            let equal = list.iter().map(|item| compare(&value, Op::Eq, &(item.clone(), None)));
+            let equal = list.iter().map(|item| compare(&value, Op::Eq, &side(item)));
             flip(all(equal.map(|v| v.map(|v| !v))).map(|v| !v), *negated)
         }
-        Predicate::Between { operand, low, high, negated } => {
+        Expression::Between { operand, low, high, negated } => {
             let value = side(operand);
             let limits = [compare(&value, Op::Ge, &side(low)), compare(&value, Op::Le, &side(high))];
             flip(all(limits.into_iter()), *negated)
         }
-        Predicate::Like { operand, pattern, escape, negated } => match side(operand).0 {
+        Expression::Like { operand, pattern, escape, negated, .. } => match side(operand).0 {
             Scalar::String(text) => {
                 let (text, pattern): (Vec<char>, Vec<char>) = (text.chars().collect(), pattern.chars().collect());
                 Some(like(&text, &pattern, escape.unwrap_or('\\')) != *negated)
             }
             _ => None,
         },
-        Predicate::Expression(_) => panic!("expressions are not generated"),
-        Predicate::BooleanOperand(operand) => match side(operand).0 {
+        operand => match side(operand).0 {
             Scalar::Boolean(value) => Some(value),
             _ => None,
         },

@@ -1,7 +1,8 @@
 use proptest::prelude::*;
 
 use super::{Draw, Table, evaluate_naively, keep, letters, parse};
-use deltic_protocol::predicate::Name;
+use deltic_protocol::expression::{Expression, Name};
+use deltic_protocol::predicate::Predicate;
 
 fn numbers() -> impl Strategy<Value = Vec<u32>> {
     proptest::collection::vec(any::<u32>(), 1..120)
@@ -24,9 +25,7 @@ proptest! {
     fn odd_names_round_trip(path in proptest::collection::vec("[a-zA-Z0-9_`. '\"é\n]{1,8}|(?i)in|null|date|x", 1..4)) {
         let text = format!("{} IS NULL", Name(path.clone()));
         match parse(&text).unwrap() {
-            deltic_protocol::predicate::Predicate::IsNull {
-                operand: deltic_protocol::predicate::Operand::Column(name), ..
-            } => prop_assert_eq!(name, Name(path)),
+            Predicate(Expression::IsNull { operand, .. }) => prop_assert_eq!(*operand, Expression::Column(Name(path))),
             other => prop_assert!(false, "{}", other),
         }
     }
@@ -49,7 +48,7 @@ proptest! {
             .rows
             .iter()
             .map(|row| {
-                evaluate_naively(&predicate, &|name| {
+                evaluate_naively(&predicate.0, &|name| {
                     let i = table.columns.iter().position(|column| column.name == *name).unwrap();
                     (row[i].clone(), table.columns[i].data_type.clone())
                 })
