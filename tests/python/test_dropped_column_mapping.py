@@ -232,6 +232,25 @@ def test_versions_of_other_column_mappings_are_compared_by_names(uri: str, prope
     assert [(change.kind, change.column) for change in table.diff(start).columns] == [("renamed", "n")]
 
 
+def test_files_of_a_version_before_column_mapping_are_kept(uri: str) -> None:
+    table = Table(uri)
+    deltic.write(table, pa.table({"id": [1, 2], "v": ["a", "b"]}))
+    table.set_properties(MAPPED)
+    table.rename_column("id", "number")
+    table.drop_columns(["v"])
+    deltic.write(table, pa.table({"number": [3]}))
+    table.restore(0)
+    before = table.files().read_all()["path"]
+    table.drop_feature("columnMapping")
+    assert "columnMapping" not in features(table)
+    assert table.files().read_all()["path"] == before
+    assert "REMOVE COLUMN MAPPING" not in [entry["operation"] for entry in table.history()]
+    assert not [key for key in table.snapshot().properties if "columnMapping" in key]
+    deltic.write(table, pa.table({"id": [4], "v": ["d"]}))
+    assert rows(table, key="id") == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 4, "v": "d"}]
+    assert table.check(files=True).ok
+
+
 def test_older_versions_stay_as_they_are(uri: str) -> None:
     table = Table(uri)
     changed(table, TRACKED)
