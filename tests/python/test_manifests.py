@@ -178,7 +178,8 @@ def test_only_the_manifests_of_touched_partitions_are_written() -> None:
             lambda: deltic.write(table, pa.table({"p": [8], "n": [1]}).slice(1), app_id="a", app_version=1)
         )
         assert nothing == [one_page]
-        assert table.snapshot().version == 3
+        assert requests(lambda: table.set_properties({"comment": "c"})) == [one_page]
+        assert table.snapshot().version == 4
 
 
 def test_concurrent_writers_leave_the_manifests_of_the_newest_version(uri: str) -> None:
@@ -193,6 +194,18 @@ def test_concurrent_writers_leave_the_manifests_of_the_newest_version(uri: str) 
         list(pool.map(commits, range(3)))
     assert Table(uri).snapshot().version == 18
     assert listed(uri) == live(Table(uri))
+
+
+@pytest.mark.parametrize("partition_by", [None, "p"])
+def test_commits_without_files_change_no_manifest(uri: str, partition_by: str | None) -> None:
+    deltic.write(uri, pa.table({"p": [1, 2], "n": [1, 2]}), partition_by=partition_by, properties=ENABLED)
+    table = Table(uri)
+    before = manifests(uri)
+    deltic.write(table, pa.table({"p": [1], "n": [1]}).slice(1), app_id="a", app_version=1)
+    assert manifests(uri) == before
+    table.set_properties({"comment": "c"})
+    assert manifests(uri) == before
+    assert (table.snapshot().version, listed(uri)) == (2, live(table))
 
 
 def test_without_manifests_all_are_written(uri: str) -> None:

@@ -17,9 +17,10 @@ use arrow_array::{Array, StringArray};
 use bytes::Bytes;
 use deltic_protocol::action::batch::AddBatch;
 use deltic_protocol::action::lines::file_action_of;
-use deltic_protocol::action::{Action, PartitionValues};
+use deltic_protocol::action::{Action, Metadata, PartitionValues};
 use deltic_protocol::commit::{Committed, Conflict};
 use deltic_protocol::log_bounds::TableShape;
+use deltic_protocol::property::Properties;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use futures::TryStreamExt;
 use serde::Serialize;
@@ -81,16 +82,28 @@ pub async fn write_manifests(snapshot: &Snapshot, dry_run: bool) -> Result<Manif
     written.map_err(|e| e.in_table(snapshot.storage().location()))
 }
 
-/// Writes the manifests of the partitions that a commit touched, and deletes those of partitions that it emptied. `newest`: its
-/// version or a later one.
+/// Whether a table's manifests are kept up to date.
 ///
-/// All manifests are written if the commit has metadata, since it may have turned manifests on or partitioned the table anew,
-/// if it removed a file without saying of which partition, or if there is no manifest yet.
+/// # Errors
+/// `Invalid` for another value than true and false.
+pub(crate) fn are_enabled(metadata: &Metadata) -> Result<bool> {
+    Properties::of(metadata).is_true("delta.compatibility.symlinkFormatManifest.enabled")
+}
+
+/// Writes the manifests of the partitions that a commit touched, and deletes those of partitions that it emptied. `newest`: its
+/// version or a later one. `before`: the metadata before the commit, if they are known.
+///
+/// All manifests are written if the commit turned manifests on or partitioned the table anew, or may have, since it has metadata
+/// and those before are not known; if it removed a file without saying of which partition; and if there is no manifest yet.
 ///
 /// # Errors
 /// As [`write_manifests`]; deletion vectors and paths of other partitions are not seen.
-pub(crate) async fn update_manifests(newest: &Snapshot, committed: &Committed) -> Result<()> {
-    let touched = touched(committed)?;
+pub(crate) async fn update_manifests(
+    newest: &Snapshot,
+    committed: &Committed,
+    before: Option<&Metadata>,
+) -> Result<()> {
+    let touched = touched(committed, before)?;
     let scope = match touched {
         Some(partitions) if has_manifests(newest.storage()).await? => {
             Scope::Partitions { columns: committed.state.metadata.partition_columns.clone(), partitions }
@@ -120,8 +133,10 @@ impl Scope {
 }
 
 /// The partitions whose files a commit added or removed. `None` if these may be any.
-fn touched(committed: &Committed) -> Result<Option<BTreeSet<PartitionValues>>> {
-    if committed.actions.metadata.is_some() {
+fn touched(committed: &Committed, before: Option<&Metadata>) -> Result<Option<BTreeSet<PartitionValues>>> {
+    let columns = &committed.state.metadata.partition_columns;
+    let had_such = |before: &Metadata| before.partition_columns == *columns && are_enabled(before).unwrap_or(false);
+    if committed.actions.metadata.is_some() && !before.is_some_and(had_such) {
         return Ok(None);
     }
     let (mut partitions, mut is_known) = (BTreeSet::new(), true);
@@ -300,7 +315,7 @@ async fn lines(
     }
     let root = root(snapshot.storage());
     let mut lines = Lines { snapshot, root, wanted: None, by_path: BTreeMap::new() };
-    if shape.partition_columns.is_empty() {
+    if shape.partition_columns.is_empty() && partitions.is_none_or(|partitions| !partitions.is_empty()) {
         // An empty table has an empty manifest.
         lines.by_path.insert(path_of(shape, &PartitionValues::new()), Vec::new());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deltic_protocol::action::CommitInfo;
+use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::checksum_name;
 use deltic_protocol::property::Properties;
@@ -15,7 +15,7 @@ use crate::cleanup::clean_log;
 use crate::committers::CommitFile;
 use crate::error::{Error, Result};
 use crate::log::log_file_path;
-use crate::manifests::update_manifests;
+use crate::manifests::{are_enabled, update_manifests};
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::Committed;
 use deltic_store::Storage;
@@ -139,7 +139,9 @@ impl PostCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| (PostCommitStep::Cleanup, error)));
         }
-        match update_manifests_if_enabled(storage, committed, tail.as_ref(), checksum.as_ref()).await {
+        let before = known.filter(|_| committed.follows_base).map(|base| &base.state.metadata);
+        let manifests = update_manifests_if_enabled(storage, committed, before, tail.as_ref(), checksum.as_ref());
+        match manifests.await {
             Ok(newest) => {
                 let read = newest.filter(|newest| newest.version() == version);
                 tail = tail.or_else(|| read.as_ref().and_then(CachedLogTail::new));
@@ -160,17 +162,18 @@ impl PostCommit {
 async fn update_manifests_if_enabled(
     storage: &Storage,
     committed: &Committed,
+    before: Option<&Metadata>,
     tail: Option<&CachedLogTail>,
     checksum: Option<&VersionChecksum>,
 ) -> Result<Option<Snapshot>> {
-    if !Properties::of(&committed.state.metadata).is_true("delta.compatibility.symlinkFormatManifest.enabled")? {
+    if !are_enabled(&committed.state.metadata)? {
         return Ok(None);
     }
     let newest = match tail {
         Some(tail) => tail.newest(checksum).await?,
         None => Snapshot::open(storage, None).await?,
     };
-    update_manifests(&newest, committed).await?;
+    update_manifests(&newest, committed, before).await?;
     Ok(Some(newest))
 }
 
