@@ -15,7 +15,8 @@ __all__ = ["RestoreResult"]
 class RestoreResult:
     """What a restore did, or with `dry_run=True` would do.
 
-    `version`: the version that was made; None in a dry run. `restored_version`: the older version. `num_restored_files`
+    `version`: the version that was made; None in a dry run, and if the newest version was to be restored, so that
+    nothing was committed. `restored_version`: the older version. `num_restored_files`
     files with `restored_files_size` bytes were added again, and `num_removed_files` with `removed_files_size` bytes
     were removed; the restored table has `num_of_files_after_restore` files with `table_size_after_restore` bytes. These
     are delta-spark's names. `missing`: paths of data files and files of deletion vectors that would be added again, but
@@ -56,6 +57,8 @@ class RestoreResult:
         ]
         if self.version is not None:
             lines.append(("committed", f"version {self.version}"))
+        elif not self.dry_run:
+            lines.append(("committed", "nothing: this is the newest version"))
         if self.missing:
             lines.append(("missing", f"{counted(len(self.missing), 'file')}, such as {self.missing[0]}"))
         if self.refused:

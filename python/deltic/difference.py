@@ -16,7 +16,7 @@ from deltic.detail import Detail
 from deltic.display import counted, html_table, printable, size
 from deltic.errors import InvalidInputError
 from deltic.file_layout import partition_labels
-from deltic.physical_name import column_keys
+from deltic.physical_name import column_keys, comparable_schemas
 from deltic.row_difference import CHANGE_TYPE, ReadGroup, changed_rows, widens
 from deltic.scan import Plan
 from deltic.snapshot import Snapshot
@@ -84,12 +84,13 @@ class Diff:
         old, new = before.detail(), after.detail()
         set_before, set_after = old.properties, new.properties
         keys = sorted({*set_before, *set_after})
+        earlier, later = comparable_schemas(before.schema, after.schema)
         named = ("name", "description", "id", "partition_columns", "clustering_columns")
         facts = {name: (getattr(old, name), getattr(new, name)) for name in (*named, *_PROTOCOL)}
         return cls(
             before=old,
             after=new,
-            columns=list(_columns(list(before.schema), list(after.schema), "")),
+            columns=list(_columns(list(earlier), list(later), "")),
             properties={
                 key: (set_before.get(key), set_after.get(key))
                 for key in keys
@@ -272,7 +273,8 @@ class _Partitioning(NamedTuple):
 
     @classmethod
     def of_both(cls, before: Snapshot, after: Snapshot) -> tuple[_Partitioning, _Partitioning]:
-        old, new = ([each.schema.field(name) for name in each.partition_columns] for each in (before, after))
+        schemas = zip((before, after), comparable_schemas(before.schema, after.schema), strict=True)
+        old, new = ([schema.field(name) for name in each.partition_columns] for each, schema in schemas)
         old_keys, keys = column_keys(old, new)
         return (
             cls(old_keys, [field.remove_metadata() for field in old]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -50,15 +51,25 @@ def assignments(given: object, argument: str = "set") -> tuple[list[tuple[str, s
         column = check_str(name, f"a column of {argument}")
         if isinstance(value, Literal):
             columns.append((column, None))
-            values.append(_array(value.value, f"{argument}[{column!r}]"))
+            values.append(_array(_not_duration(value.value, argument, column), f"{argument}[{column!r}]"))
         elif isinstance(value, str):
             columns.append((column, check_str(value, f"{argument}[{column!r}]")))
         else:
-            kind = type(value).__name__
+            kind = type(_not_duration(value, argument, column)).__name__
             raise InvalidInputError(
                 f"{argument}[{column!r}] must be SQL or a value in deltic.lit, not {kind}: write deltic.lit({value!r})"
             )
     return columns, pa.Table.from_arrays(values, names=[str(i) for i in range(len(values))])
+
+
+def _not_duration(value: object, argument: str, column: str) -> object:
+    """The value. Raises `InvalidInputError` if it is a length of time, which no column of a Delta table has."""
+    if isinstance(value, timedelta):
+        raise InvalidInputError(
+            f"{argument}[{column!r}] is a {type(value).__name__}, and Delta has no type for lengths of time: give a "
+            f"number, in seconds deltic.lit({value.total_seconds()!r})"
+        )
+    return value
 
 
 def _array(value: object, what: str) -> pa.Array:

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltic.errors import CorruptTableError, InvalidInputError
-from deltic.physical_name import column_keys
+from deltic.physical_name import column_keys, comparable_schemas
 from deltic.row_keys import flat_list, row_keys
 from deltic.snapshot import Snapshot
 from deltic.type_name import type_name
@@ -38,11 +38,9 @@ def changed_rows(before: Snapshot, after: Snapshot, read: ReadGroup) -> pa.Table
     tracked = _tracks_rows(before, after)
     old, new = (_tasks(snapshot, tracked) for snapshot in (before, after))
     removed, added = _without(old, new), _without(new, old)
-    wanted = pa.schema([_as_nullable(field) for field in after.schema])
-    sides = [
-        _rows(removed, read, before.schema, after.schema, tracked),
-        _rows(added, read, after.schema, after.schema, tracked),
-    ]
+    earlier, later = comparable_schemas(before.schema, after.schema)
+    wanted = pa.schema([_as_nullable(field) for field in later])
+    sides = [_rows(removed, read, earlier, later, tracked), _rows(added, read, later, later, tracked)]
     schema = wanted.append(pa.field(ROW_ID, pa.int64())) if tracked else wanted
     batches = [(side, keys, rows) for side, found in enumerate(sides) for keys, rows in found]
     rows = pa.Table.from_batches([rows for _, _, rows in batches], schema)

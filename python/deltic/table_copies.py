@@ -57,7 +57,8 @@ class CopyMethods:
     ) -> RestoreResult:
         """Restore the table to an older version, as one commit after the newest. The history is kept.
 
-        To restore the newest version is a commit that changes nothing.
+        If it is the newest version, there is nothing to restore: nothing is committed, and `RestoreResult.version` is
+        None. With `app_id` a commit records the application's transaction all the same.
 
         Files that were removed since are added again, and those that were added since are removed, each with its
         deletion vector (PROTOCOL.md: "Add File and Remove File"). Schema, properties, partitioning and clustering

@@ -330,8 +330,9 @@ class MaintenanceMethods:
         `_symlink_format_manifest/[column=value/…]manifest` has the absolute path of each file of a partition, one a
         line, as delta-spark's `GENERATE symlink_format_manifest` writes it and Presto, Trino, Athena and Hive read it.
         Manifests of partitions that no longer exist are deleted. With the property
-        `delta.compatibility.symlinkFormatManifest.enabled` all of them are written after each commit; if that fails,
-        the commit is not affected and a `RuntimeWarning` has the reason.
+        `delta.compatibility.symlinkFormatManifest.enabled` those of the partitions that a commit touched are written
+        after it; if that fails, the commit is not affected and a `RuntimeWarning` has the reason. This call writes all
+        of them again.
 
         `dry_run`: True returns what would be written and deleted, and writes nothing.
 

@@ -228,7 +228,7 @@ class Transaction(AlterMethods[None]):
         is_read, count = core.replayed() is None, None
         if is_read:
             # Columns that do not fit are refused before any row is read.
-            core.write_plan(rows.schema)
+            core.check_rows(rows.schema)
         try:
             with operation("append", self._table.uri):
                 count = core.append(rows, isinstance(rows, pa.Table))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
@@ -33,6 +34,36 @@ def test_manifests_are_the_same(spark: SparkSession, uri: str) -> None:
     assert list(both(spark, plain)) == ["."]
     deltic.Table(plain).delete()
     assert both(spark, plain) == {".": []}
+
+
+def test_commits_keep_the_manifests_that_are_generated(spark: SparkSession, uri: str) -> None:
+    enabled = {"delta.compatibility.symlinkFormatManifest.enabled": "true", "delta.checkpointInterval": "3"}
+    rows = pa.table({"p": ["a", "b c", None, "d"], "n": range(4), "v": range(4)})
+    table = deltic.Table(uri)
+    deltic.write(table, rows, partition_by=["p"], properties=enabled)
+    at = f"delta.`{uri}`"
+    steps: list[Callable[[], object]] = [
+        lambda: deltic.write(table, pa.table({"p": ["b c", "e"], "n": [10, 11]})),
+        lambda: table.delete("p = 'a'"),
+        lambda: table.update({"p": "'d'"}, "n = 10"),
+        lambda: spark.sql(f"INSERT INTO {at} VALUES ('e', 20, 0), ('f', 21, 0)"),
+        lambda: table.delete("n = 20"),
+        lambda: spark.sql(f"DELETE FROM {at} WHERE p IS NULL"),
+        lambda: table.optimize(),
+        lambda: deltic.write(table, rows.slice(2), mode="overwrite", partition_overwrite="dynamic"),
+        lambda: table.restore(3),
+        lambda: deltic.write(table, rows, mode="overwrite", schema_mode="overwrite", partition_by=["n", "p"]),
+        lambda: table.delete("n > 1"),
+        lambda: table.delete(),
+        lambda: deltic.write(table, rows),
+    ]
+    for at_step, step in enumerate(steps):
+        step()
+        kept = manifests(uri)
+        shutil.rmtree(Path(uri, FOLDER))
+        spark.sql(f"GENERATE symlink_format_manifest FOR TABLE {at}")
+        assert manifests(uri) == kept, at_step
+    assert len(kept) == 4
 
 
 def test_nothing_is_left_for_reorg(spark: SparkSession, uri: str) -> None:

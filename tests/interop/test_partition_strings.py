@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from delta_spark import session_settings
 
 import deltic
 from deltic import Table
@@ -24,15 +25,8 @@ ZONE = {
 @pytest.fixture
 def abroad(spark: SparkSession) -> Iterator[SparkSession]:
     """A session in another zone than UTC, which writes partition values without a zone."""
-    before = {name: spark.conf.get(name, None) for name in ZONE}
-    for name, value in ZONE.items():
-        spark.conf.set(name, value)
-    yield spark
-    for name, old in before.items():
-        if old is None:
-            spark.conf.unset(name)
-        else:
-            spark.conf.set(name, old)
+    with session_settings(spark, ZONE):
+        yield spark
 
 
 def merge(table: Table) -> None:

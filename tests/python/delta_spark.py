@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -130,3 +131,19 @@ def check_checksum(spark: SparkSession, uri: str, *, needed: bool = True) -> Non
     snapshot = log.update(False, none, none)
     assert snapshot.checksumOpt().isDefined() or not needed, f"version {snapshot.version()} has no checksum"
     assert snapshot.validateChecksum(jvm.scala.Predef.Map().empty())
+
+
+@contextmanager
+def session_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session, such as its time zone, and change them back at the end."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)

@@ -13,6 +13,7 @@ from typing import Any
 import deltalake
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -405,6 +406,35 @@ def test_negative_places_in_a_footer_are_corrupt(uri: str, member: str) -> None:
     for call in (lambda: table.scan().to_arrow(), lambda: table.update({"value": "0"}, "id < 100")):
         with pytest.raises(DelticError, match="the column chunk of `text` has a negative offset or size"):
             call()
+
+
+@pytest.mark.parametrize("offset", [b"\x00", b"\x01"], ids=["0", "-1"])
+def test_a_dictionary_offset_can_mean_none(uri: str, offset: bytes) -> None:
+    """Some writers say 0 or -1 for a column chunk without a dictionary."""
+    rows = rows_of(random.Random(8)).select(["id", "value", "text"])
+    path = Path(uri, "a.parquet")
+    path.parent.mkdir()
+    pq.write_table(rows, path, use_dictionary=False, row_group_size=GROUP_ROWS)
+    whole = path.read_bytes()
+    length = int.from_bytes(whole[-8:-4], "little")
+    footer = whole[-8 - length : -8]
+    metadata = pq.read_metadata(path)
+    for group in range(metadata.num_row_groups):
+        for column in range(metadata.num_columns):
+            # Field 9, the first data page; field 12, the statistics, and between them field 11, the dictionary.
+            data = b"\x26" + varint(metadata.row_group(group).column(column).data_page_offset)
+            assert footer.count(data + b"\x3c") == 1
+            footer = footer.replace(data + b"\x3c", data + b"\x26" + offset + b"\x1c")
+    path.write_bytes(whole[: -8 - length] + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    assert pq.read_table(path) == rows
+    assert duckdb.sql(f"SELECT sum(value) FROM '{path}'").fetchall() == [(pc.sum(rows["value"]).as_py(),)]
+    deltic.convert(uri)
+    table = Table(uri)
+    assert table.scan().to_arrow().sort_by("id") == rows.sort_by("id")
+    assert table.scan(filter="id = 5").to_arrow().num_rows == 1
+    table.update({"value": "0"}, "id = 5")
+    values = pc.if_else(pc.equal(rows["id"], 5), 0, rows["value"]).cast(rows["value"].type)
+    assert table.scan().to_arrow().sort_by("id") == rows.set_column(1, "value", values).sort_by("id")
 
 
 def test_inexact_bounds_of_another_writer_are_not_kept(uri: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -203,6 +203,54 @@ def test_versions_are_compared_by_names(uri: str, layout: dict[str, Any], proper
     assert sorted(changes, key=str) == sorted([("insert", 20, 140), (kinds[0], 10, 70), (kinds[1], 10, 9)], key=str)
 
 
+@pytest.mark.parametrize("properties", [MAPPED, {}], ids=["created", "enabled later"])
+def test_versions_of_other_column_mappings_are_compared_by_names(uri: str, properties: dict[str, str]) -> None:
+    table = Table(uri)
+    rows = pa.table({"id": [1, 2], "place": [{"zip": 1}, {"zip": 2}], "part": ["a", "b"]})
+    deltic.write(table, rows, partition_by=["part"], properties=properties)
+    table.set_properties(MAPPED)
+    table.rename_column("id", "number")
+    table.rename_column("place.zip", "code")
+    table.rename_column("part", "half")
+    old = table.snapshot().version
+    table.drop_feature("columnMapping")
+    dropped = table.snapshot().version
+    table.set_properties(MAPPED)
+    again = table.snapshot().version
+    table.restore(old)
+    restored = table.snapshot().version
+    for before, after in [(dropped, restored), (restored, dropped), (again, restored), (old, again), (old, restored)]:
+        found = table.diff(before, after, rows=True)
+        assert found.columns == [], (before, after)
+        assert found.rows is not None
+        assert found.rows.num_rows == 0, (before, after)
+    # Between these the mapping was only enabled: renamed columns are the same.
+    table.restore(dropped)
+    start = table.snapshot().version
+    table.set_properties(MAPPED)
+    table.rename_column("number", "n")
+    assert [(change.kind, change.column) for change in table.diff(start).columns] == [("renamed", "n")]
+
+
+def test_files_of_a_version_before_column_mapping_are_kept(uri: str) -> None:
+    table = Table(uri)
+    deltic.write(table, pa.table({"id": [1, 2], "v": ["a", "b"]}))
+    table.set_properties(MAPPED)
+    table.rename_column("id", "number")
+    table.drop_columns(["v"])
+    deltic.write(table, pa.table({"number": [3]}))
+    table.restore(0)
+    before = table.files().read_all()["path"]
+    table.drop_feature("columnMapping")
+    assert "columnMapping" not in features(table)
+    assert table.files().read_all()["path"] == before
+    assert "REMOVE COLUMN MAPPING" not in [entry["operation"] for entry in table.history()]
+    assert not [key for key in table.snapshot().properties if "columnMapping" in key]
+    deltic.write(table, pa.table({"id": [4], "v": ["d"]}))
+    assert rows(table, key="id") == [{"id": 1, "v": "a"}, {"id": 2, "v": "b"}, {"id": 4, "v": "d"}]
+    assert table.check(files=True).ok
+
+
 def test_older_versions_stay_as_they_are(uri: str) -> None:
     table = Table(uri)
     changed(table, TRACKED)

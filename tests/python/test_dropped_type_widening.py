@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from object_store import object_store
 
 import deltic
 from deltic import Table
@@ -112,6 +113,23 @@ def test_no_file_is_rewritten_without_narrower_types(uri: str) -> None:
     table.drop_feature("typeWidening")
     assert live(table) == old
     assert rows(table) == [{"id": 1, "n": None}, {"id": 2, "n": None}]
+
+
+def test_each_footer_is_read_once() -> None:
+    with object_store() as store:
+        table = Table("s3://bucket/table", store.options)
+        deltic.write(table, pa.table({"n": pa.array([1], pa.int32())}), properties=WIDENING)
+        table.alter_column("n", type="long")
+        for number in range(3):
+            deltic.write(table, pa.table({"n": [number]}))
+        wide = live(table)
+        read: list[str] = []
+        store.before = lambda method, path: read.append(path) if method == "GET" else None
+        table.drop_feature("typeWidening")
+        store.before = None
+        kept = wide & live(table)
+        assert len(kept) == 3
+        assert [read.count(f"bucket/table/{path}") for path in kept] == [1, 1, 1]
 
 
 def test_a_file_with_a_broken_footer_is_named(uri: str) -> None:

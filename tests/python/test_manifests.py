@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import threading
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import unquote
@@ -92,6 +94,148 @@ def test_the_property_updates_manifests_after_each_commit(uri: str, partitioned:
     before = listed(uri)
     deltic.write(table, pa.table({"p": [1], "n": [1]}))
     assert listed(uri) == before
+
+
+class History:
+    """Random commits by two handles to a table whose manifests are kept up to date."""
+
+    def __init__(self, uri: str, seed: str) -> None:
+        self.rng = random.Random(seed)
+        self.uri = uri
+        deltic.write(uri, self.rows(), partition_by=["p", "q"], properties={**ENABLED, "delta.checkpointInterval": "4"})
+        self.handles = [Table(uri), Table(uri)]
+        self.n = 0
+
+    def rows(self) -> pa.Table:
+        count = self.rng.randrange(1, 5)
+        p = self.rng.choices([None, "", "a", "a b", "x/y", "50%"], k=count)
+        q = self.rng.choices([None, 1.5, -0.0, 0.0, float("nan")], k=count)
+        return pa.table({"p": p, "q": pa.array(q, pa.float64()), "n": self.rng.choices(range(100), k=count)})
+
+    def step(self) -> str:
+        table, rng, rows = self.rng.choice(self.handles), self.rng, self.rows()
+        steps: dict[str, Callable[[], object]] = {
+            "append": lambda: deltic.write(table, rows),
+            "append again": lambda: deltic.write(table, rows),
+            "overwrite": lambda: deltic.write(table, rows, mode="overwrite"),
+            "partitions": lambda: deltic.write(table, rows, mode="overwrite", partition_overwrite="dynamic"),
+            "delete rows": lambda: table.delete(f"n % 3 = {rng.randrange(3)}"),
+            "delete partition": lambda: table.delete(rng.choice(["p = 'a'", "p IS NULL", "q = 0"])),
+            "move rows": lambda: table.update({"p": "'a b'"}, f"n % 5 = {rng.randrange(5)}"),
+            "optimize": lambda: table.optimize(),
+            "restore": lambda: table.restore(rng.randrange(table.snapshot().version + 1)),
+            "repartition": lambda: deltic.write(
+                table, rows, mode="overwrite", schema_mode="overwrite", partition_by=rng.choice([["p"], ["q", "p"], []])
+            ),
+            "comment": lambda: table.set_properties({"comment": f"{rng.random()}"}),
+            "no manifests": lambda: shutil.rmtree(Path(self.uri, FOLDER), ignore_errors=True),
+        }
+        kind = rng.choice(list(steps))
+        steps[kind]()
+        if kind == "no manifests":
+            deltic.write(table, rows)
+        return kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_random_commits_leave_the_manifests_of_a_full_generation(uri: str, seed: int) -> None:
+    history = History(uri, f"manifests {seed}")
+    kinds = []
+    for _ in range(25):
+        kinds.append(history.step())
+        after = manifests(uri)
+        assert listed(uri) == live(Table(uri)), kinds
+        shutil.rmtree(Path(uri, FOLDER))
+        Table(uri).write_manifests()
+        assert manifests(uri) == after, kinds
+
+
+def test_only_the_manifests_of_touched_partitions_are_written() -> None:
+    with object_store() as store:
+        table = Table("s3://bucket/table", store.options)
+        deltic.write(table, pa.table({"p": range(1500), "n": range(1500)}), partition_by=["p"], properties=ENABLED)
+
+        def manifest(p: int) -> str:
+            return f"bucket/table/{FOLDER}/p={p}/manifest"
+
+        def requests(step: Callable[[], object]) -> list[tuple[str, str]]:
+            """Methods and paths, and prefixes of listings, where they are of manifests."""
+            seen: list[tuple[str, str]] = []
+            store.before = lambda method, path: seen.append((method, path))
+            store.after_listing = lambda prefix: seen.append(("LIST", prefix))
+            step()
+            store.before = store.after_listing = None
+            return sorted((method, path) for method, path in seen if FOLDER in path)
+
+        one_page = ("LIST", f"table/{FOLDER}/")
+        append = requests(lambda: deltic.write(table, pa.table({"p": [7, 8], "n": [1, 2]})))
+        assert append == [one_page, ("PUT", manifest(7)), ("PUT", manifest(8))]
+        emptied = requests(lambda: table.delete("p = 7"))
+        assert emptied == [("DELETE", manifest(7)), one_page]
+        assert manifest(7) not in store.files
+        nothing = requests(
+            lambda: deltic.write(table, pa.table({"p": [8], "n": [1]}).slice(1), app_id="a", app_version=1)
+        )
+        assert nothing == [one_page]
+        assert requests(lambda: table.set_properties({"comment": "c"})) == [one_page]
+        assert table.snapshot().version == 4
+
+
+def test_concurrent_writers_leave_the_manifests_of_the_newest_version(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": range(4), "n": range(4)}), partition_by=["p"], properties=ENABLED)
+
+    def commits(writer: int) -> None:
+        table = Table(uri)
+        for step in range(6):
+            deltic.write(table, pa.table({"p": [writer % 4, step % 4], "n": [100 * writer + step] * 2}))
+
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(commits, range(3)))
+    assert Table(uri).snapshot().version == 18
+    assert listed(uri) == live(Table(uri))
+
+
+@pytest.mark.parametrize("partition_by", [None, "p"])
+def test_commits_without_files_change_no_manifest(uri: str, partition_by: str | None) -> None:
+    deltic.write(uri, pa.table({"p": [1, 2], "n": [1, 2]}), partition_by=partition_by, properties=ENABLED)
+    table = Table(uri)
+    before = manifests(uri)
+    deltic.write(table, pa.table({"p": [1], "n": [1]}).slice(1), app_id="a", app_version=1)
+    assert manifests(uri) == before
+    table.set_properties({"comment": "c"})
+    assert manifests(uri) == before
+    assert (table.snapshot().version, listed(uri)) == (2, live(table))
+
+
+def test_without_manifests_all_are_written(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": [1, 2], "n": [1, 2]}), partition_by=["p"], properties=ENABLED)
+    table = Table(uri)
+    shutil.rmtree(Path(uri, FOLDER))
+    deltic.write(table, pa.table({"p": [1], "n": [3]}))
+    assert listed(uri) == live(table)
+    assert set(manifests(uri)) == {"p=1", "p=2"}
+    # One that is missing among others is not noticed before its partition changes, or all are written.
+    Path(uri, FOLDER, "p=2", "manifest").unlink()
+    deltic.write(table, pa.table({"p": [1], "n": [4]}))
+    assert set(manifests(uri)) == {"p=1"}
+    table.write_manifests()
+    assert listed(uri) == live(table)
+
+
+def test_manifests_that_failed_are_repaired(uri: str) -> None:
+    deltic.write(uri, pa.table({"p": [1, 2], "n": [1, 2]}), partition_by=["p"], properties=ENABLED)
+    table, before = Table(uri), manifests(uri)
+    blocked = Path(uri, FOLDER, "p=2", "manifest")
+    blocked.unlink()
+    blocked.mkdir()
+    with pytest.warns(RuntimeWarning, match="after the commit of version 1"):
+        deltic.write(table, pa.table({"p": [2], "n": [3]}))
+    blocked.rmdir()
+    deltic.write(table, pa.table({"p": [1], "n": [4]}))
+    assert manifests(uri).keys() == before.keys() - {"p=2"}
+    table.write_manifests()
+    assert listed(uri) == live(table)
 
 
 def test_a_commit_succeeds_without_manifests(uri: str) -> None:

@@ -61,17 +61,19 @@ def test_a_version_by_its_time(table: deltic.Table) -> None:
     assert table.history(1)[0]["operationParameters"] == {"version": None, "timestamp": shown}
 
 
-def test_the_newest_version_is_restored_without_a_change(table: deltic.Table) -> None:
+def test_the_newest_version_is_nothing_to_restore(table: deltic.Table) -> None:
     before = table.files().read_all()
     planned = table.restore(2, dry_run=True)
     for result in (table.restore(2), table.restore(timestamp="2999-01-01")):
+        assert (result.version, result.restored_version) == (None, 2)
         assert (result.num_restored_files, result.num_removed_files) == (0, 0)
         assert result.num_of_files_after_restore == len(before) == planned.num_of_files_after_restore
-    assert (result.version, result.restored_version, planned.version) == (4, 3, None)
+        assert "nothing: this is the newest version" in repr(result)
+    assert planned.version is None
+    assert table.snapshot().version == 2
+    assert table.restore(2, app_id="a", app_version=1).version == 3
+    assert table.snapshot().transaction_version("a") == 1
     assert table.files().read_all() == before
-    assert Log(table.uri).of(3, "add") + Log(table.uri).of(3, "remove") == []
-    assert table.history(1)[0]["operation"] == "RESTORE"
-    assert table.check(files=True).ok
 
 
 def test_invalid_versions_are_refused(table: deltic.Table) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from log_files import Log
 
 import deltic
 from deltic import InvalidInputError, Table, VersionNotFoundError
@@ -178,6 +179,23 @@ def test_protected_checkpoints_are_deleted_at_once_or_not_at_all(uri: str) -> No
     table.drop_feature("columnMapping", truncate_history=True)
     assert commits(uri)[0] == protected + 3
     assert table.check(files=True).ok
+
+
+def test_versions_that_are_still_to_come_can_be_protected(uri: str) -> None:
+    """Of such a table no version is made, since it would take many."""
+    table = with_vector(uri)
+    version = table.drop_feature("deletionVectors").version
+    log = Log(uri)
+    metadata = next(action for action in log.read(version) if "metaData" in action)
+    metadata["metaData"]["configuration"]["delta.requireCheckpointProtectionBeforeVersion"] = "100"
+    log.commit(version + 1, [metadata])
+    age(uri, 3)
+    untouched = contents(uri)
+    for _ in range(2):
+        refused(
+            Table(uri), "checkpointProtection", rf"before version 100 are protected .*newest version is {version + 1}"
+        )
+    assert contents(uri) == untouched
 
 
 def test_older_traces_than_protected_checkpoints(uri: str) -> None:

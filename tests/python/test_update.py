@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -141,6 +141,8 @@ def test_fields_of_structs_are_set_alone(uri: str, properties: dict[str, str]) -
         ({"left": deltic.lit("x")}, "left"),
         ({"left": deltic.lit(object())}, "cannot be converted to Arrow"),
         ({"left": 3}, "write deltic.lit(3)"),
+        ({"left": timedelta(minutes=2)}, "lengths of time: give a number, in seconds deltic.lit(120.0)"),
+        ({"left": deltic.lit(timedelta(minutes=2))}, "in seconds deltic.lit(120.0)"),
         ({3: "left"}, "must be a string"),
         ([("left", "1")], "set must be a dict"),
         ("left = 1", "set must be a dict"),

@@ -35,5 +35,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["pyspark.sql.Spa
 
 
 @pytest.fixture
+def installed(spark: "pyspark.sql.SparkSession") -> Iterator[None]:
+    """`df.write.format("deltic")` is deltic's own for the test."""
+    import deltic.spark
+
+    deltic.spark.install(spark)
+    yield
+    deltic.spark.uninstall(spark)
+
+
+@pytest.fixture
 def uri(tmp_path: Path) -> str:
     return str(tmp_path / "table")

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +22,6 @@ METHODS: list[tuple[type, str]] = [
     *((DataFrameReader, name) for name in _OF_READERS),
     *((DataStreamReader, name) for name in _OF_STREAMS),
 ]
-
-
-@pytest.fixture
-def installed(spark: SparkSession) -> Iterator[None]:
-    deltic.spark.install(spark)
-    yield
-    deltic.spark.uninstall(spark)
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from delta_spark import session_settings
 from log_files import Log, add, field
 from pages import python_of
 from pyspark.errors import PySparkException, PythonException
@@ -209,20 +210,13 @@ def test_files_of_the_hybrid_calendar_are_read_as_spark_reads_them(
         "spark.sql.parquet.outputTimestampType": kind,
         "spark.sql.session.timeZone": zone,
     }
-    before = {key: spark.conf.get(key) for key in settings}
-    try:
-        for key, value in settings.items():
-            spark.conf.set(key, value)
+    with session_settings(spark, settings):
         frame = spark.sql(f"select id, d, at, array(d) as ds from {OLD}").coalesce(1)
         frame.write.parquet(str(tmp_path / "files"))
         [file] = (tmp_path / "files").glob("*.parquet")
         columns = ["id", "unix_date(d)", "unix_micros(at)", "unix_date(ds[0])"]
         read = spark.read.parquet(str(tmp_path / "files")).selectExpr(*columns)
         expected = sorted(map(tuple, read.collect()))
-    finally:
-        for key, value in before.items():
-            assert value is not None
-            spark.conf.set(key, value)
     uri = str(tmp_path / "table")
     schema = pa.schema(
         {"id": pa.int32(), "d": pa.date32(), "at": pa.timestamp("us", "UTC"), "ds": pa.list_(pa.date32())}

@@ -5,6 +5,7 @@ from datetime import date, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
+from delta_spark import session_settings
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -19,18 +20,8 @@ NOON = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
 
 @pytest.fixture(autouse=True)
 def settings(spark: SparkSession) -> Iterator[None]:
-    before = {name: spark.conf.get(name) for name in (ZONE, MODE)}
-    spark.conf.set(ZONE, "America/Los_Angeles")
-    yield
-    for name, value in before.items():
-        spark.conf.set(name, value)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def installed(spark: SparkSession) -> Iterator[None]:
-    deltic.spark.install(spark)
-    yield
-    deltic.spark.uninstall(spark)
+    with session_settings(spark, {ZONE: "America/Los_Angeles", MODE: str(spark.conf.get(MODE))}):
+        yield
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from delta_spark import session_settings
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
@@ -49,10 +50,9 @@ DOORS = ["read", "format"]
 @pytest.fixture(autouse=True, scope="module")
 def registered(spark: SparkSession) -> Iterator[None]:
     deltic.spark.register(spark)
-    zone = spark.conf.get("spark.sql.session.timeZone")
-    assert zone
-    yield
-    spark.conf.set("spark.sql.session.timeZone", zone)
+    zone = "spark.sql.session.timeZone"
+    with session_settings(spark, {zone: str(spark.conf.get(zone))}):
+        yield
 
 
 def load(spark: SparkSession, uri: str, door: str) -> DataFrame:

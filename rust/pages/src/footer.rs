@@ -46,6 +46,7 @@ pub fn parse(metadata: &[u8]) -> Result<ParquetMetaData, ParquetError> {
     static OPTIONS: LazyLock<ParquetMetaDataOptions> =
         LazyLock::new(|| ParquetMetaDataOptions::new().with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll));
     let metadata = ParquetMetaDataReader::decode_metadata_with_options(metadata, Some(&OPTIONS))?;
+    let metadata = with_plain_offsets(metadata)?;
     let chunks = metadata.row_groups().iter().flat_map(RowGroupMetaData::columns);
     // The crate panics when it is asked for the bytes of such a chunk.
     let is_before_file = |chunk: &ColumnChunkMetaData| {
@@ -60,6 +61,30 @@ pub fn parse(metadata: &[u8]) -> Result<ParquetMetaData, ParquetError> {
         ))),
         None => Ok(metadata),
     }
+}
+
+/// Some writers say 0 or -1 where a chunk has no dictionary, and readers take it so: no page begins there.
+fn says_no_dictionary(chunk: &ColumnChunkMetaData) -> bool {
+    matches!(chunk.dictionary_page_offset(), Some(0 | -1))
+}
+
+/// The metadata without dictionary offsets that mean none.
+fn with_plain_offsets(metadata: ParquetMetaData) -> Result<ParquetMetaData, ParquetError> {
+    if !metadata.row_groups().iter().flat_map(RowGroupMetaData::columns).any(says_no_dictionary) {
+        return Ok(metadata);
+    }
+    let mut builder = metadata.into_builder();
+    let plain = |chunk: ColumnChunkMetaData| match says_no_dictionary(&chunk) {
+        true => chunk.into_builder().set_dictionary_page_offset(None).build(),
+        false => Ok(chunk),
+    };
+    let groups = builder.take_row_groups().into_iter().map(|group| {
+        let mut group = group.into_builder();
+        let chunks = group.take_columns().into_iter().map(plain).collect::<Result<_, _>>()?;
+        group.set_column_metadata(chunks).build()
+    });
+    let groups = groups.collect::<Result<_, _>>()?;
+    Ok(builder.set_row_groups(groups).build())
 }
 
 /// Reads a `FileMetaData` in Thrift's compact form; `None` if it must not be decoded.

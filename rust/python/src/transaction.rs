@@ -163,6 +163,12 @@ impl Transaction {
         })
     }
 
+    /// Checks that rows with this schema can be written, before any is read.
+    fn check_rows(&self, py: Python<'_>, schema: &Bound<'_, PyAny>) -> Result<()> {
+        let schema = schema_from_py(schema)?;
+        self.with(|builder| run(py, builder.take_step(|builder| builder.check_rows(&schema))))
+    }
+
     /// The data that executors need to write files.
     fn write_plan(&self, schema: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
         let schema = schema_from_py(schema)?;

@@ -23,6 +23,7 @@ use serde_json::{Value, json};
 use super::sample::{Sample, add_with, live, metadata, protocol, remove, vector};
 
 mod cached_base;
+mod manifests;
 mod overwrite;
 mod write;
 

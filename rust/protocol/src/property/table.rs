@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::schema::mapping::ColumnMapping;
 use crate::schema::path;
 
-/// Whether manifests are written after each commit.
+/// Whether manifests are kept up to date after each commit.
 const MANIFESTS: &str = "delta.compatibility.symlinkFormatManifest.enabled";
 
 /// The allowed values of a property.

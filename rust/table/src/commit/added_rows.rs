@@ -27,7 +27,9 @@ pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> R
         let predicate = Arc::new(BoundPredicate::any_of(predicates.clone())?);
         let reader = Reader::with_predicate(storage.clone(), spec, Some(predicate))?;
         let tasks: Vec<FileTask> = added.files.iter().map(task_of).collect();
-        let searches = stream::iter(tasks).map(move |task| spawn_async(has_match(reader.clone(), task)));
+        let options = ReadOptions::one_of(tasks.len());
+        let searches =
+            stream::iter(tasks).map(move |task| spawn_async(has_match(reader.clone(), task, options.clone())));
         let mut searched = searches.buffer_unordered(worker_count());
         while let Some(found) = searched.try_next().await? {
             if found.is_some() {
@@ -39,9 +41,8 @@ pub(super) async fn search_added_rows(storage: &Storage, added: &AddedRows) -> R
 }
 
 /// The path of the file if it has a row that makes the predicate of the reader TRUE.
-async fn has_match(reader: Reader, task: FileTask) -> Result<Option<String>> {
+async fn has_match(reader: Reader, task: FileTask, options: ReadOptions) -> Result<Option<String>> {
     let path = task.path.clone();
-    let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
     let mut batches = std::pin::pin!(reader.read(vec![task], options));
     while let Some(batch) = batches.next().await {
         if batch?.num_rows() > 0 {

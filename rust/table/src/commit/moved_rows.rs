@@ -2,7 +2,7 @@
 //! by deletion vectors.
 //!
 //! Of the old files the row ids of the deleted rows are read, of the new ones all row ids; no other columns. Memory holds the
-//! ids and positions of the rows, compressed, and a batch of ids for each file that is read at a time.
+//! ids and positions of the rows, compressed, and a batch of ids for each file, or unit of a file, that is read at a time.
 //!
 //! Proved by `tests/rust/table/moved_rows.rs`.
 //!
@@ -39,13 +39,15 @@ pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Res
     }
     let reader = Reader::new(storage.clone(), spec)?;
     let mut ids = DeletionVector::default();
-    let read = moved.from.iter().cloned().map(|file| spawn_async(ids_of(reader.clone(), file)));
+    let options = ReadOptions::one_of(moved.from.len());
+    let read = moved.from.iter().cloned().map(|file| spawn_async(ids_of(reader.clone(), file, options.clone())));
     for of_file in join_ordered(read, worker_count()).await? {
         ids.extend(of_file.iter());
     }
     let wanted: u64 = moved.from.iter().map(|file| file.rows.cardinality()).sum();
     let ids = Arc::new(ids);
-    let find = |add| spawn_async(find_in_file(storage.clone(), reader.clone(), add, ids.clone()));
+    let options = ReadOptions::one_of(moved.to.len());
+    let find = |add| spawn_async(find_in_file(storage.clone(), reader.clone(), options.clone(), add, ids.clone()));
     let mut files = Vec::new();
     let (mut found_rows, mut found_ids) = (0, DeletionVector::default());
     for (file, of_file) in join_ordered(moved.to.iter().cloned().map(find), worker_count()).await?.into_iter().flatten()
@@ -59,11 +61,11 @@ pub(super) async fn find_moved_rows(storage: &Storage, moved: &MovedRows) -> Res
 }
 
 /// The ids of the rows of a file that a commit deletes.
-async fn ids_of(reader: Reader, file: MarkedFile) -> Result<DeletionVector> {
+async fn ids_of(reader: Reader, file: MarkedFile, options: ReadOptions) -> Result<DeletionVector> {
     let only_rows = Some(file.rows.to_inline()?);
     let task = FileTask { deletion_vector: None, only_rows, ..task_of(&file.add) };
     let mut ids = DeletionVector::default();
-    read_ids(reader, task, |_, id| ids.extend([id])).await?;
+    read_ids(reader, task, options, |_, id| ids.extend([id])).await?;
     Ok(ids)
 }
 
@@ -71,6 +73,7 @@ async fn ids_of(reader: Reader, file: MarkedFile) -> Result<DeletionVector> {
 async fn find_in_file(
     storage: Storage,
     reader: Reader,
+    options: ReadOptions,
     add: Add,
     ids: Arc<DeletionVector>,
 ) -> Result<Option<(MarkedFile, DeletionVector)>> {
@@ -79,7 +82,7 @@ async fn find_in_file(
         None => DeletionVector::default(),
     };
     let (mut rows, mut found, mut live_rows) = (DeletionVector::default(), DeletionVector::default(), 0_u64);
-    read_ids(reader, task_of(&add), |position, id| {
+    read_ids(reader, task_of(&add), options, |position, id| {
         live_rows += 1;
         if ids.contains(id) {
             rows.extend([position]);
@@ -93,8 +96,7 @@ async fn find_in_file(
 }
 
 /// Calls `found` with the position and the id of each row that a task reads.
-async fn read_ids(reader: Reader, task: FileTask, mut found: impl FnMut(u64, u64)) -> Result<()> {
-    let options = ReadOptions { concurrent_files: 1, ..ReadOptions::default() };
+async fn read_ids(reader: Reader, task: FileTask, options: ReadOptions, mut found: impl FnMut(u64, u64)) -> Result<()> {
     let mut batches = std::pin::pin!(reader.read(vec![task], options));
     while let Some(batch) = batches.try_next().await? {
         let numbers = |at: usize| {

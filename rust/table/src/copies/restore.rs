@@ -1,5 +1,5 @@
-//! RESTORE: one commit that makes the table what an older version was. Older versions stay readable. Restoring the newest
-//! version commits too, and changes nothing.
+//! RESTORE: one commit that makes the table what an older version was. Older versions stay readable. If that is the newest
+//! version there is nothing to restore, and no commit.
 //!
 //! First it is checked that all files which must come back exist, except those that are live now: nothing is written if one is
 //! missing. Any concurrent change of files or metadata is a conflict, since the restore would undo it unnoticed.
@@ -53,7 +53,8 @@ pub struct RestoreOptions {
 /// What a restore did, or would do.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Restored {
-    /// The version of the commit; none after a dry run. If the application's transaction was committed before, its version.
+    /// The version of the commit; none after a dry run, and if the newest version was to be restored. If the application's
+    /// transaction was committed before, its version.
     pub version: Option<u64>,
     /// The version that was restored.
     pub restored_version: u64,
@@ -105,7 +106,7 @@ pub async fn restore(
 ) -> Result<Restored> {
     let CommitContext { committer, retry } = context;
     let in_table = |e: Error| e.in_table(storage.location());
-    let mut commit = options.commit.clone();
+    let (mut commit, has_app_id) = (options.commit.clone(), options.commit.app_id.is_some());
     "RESTORE".clone_into(&mut commit.operation);
     commit.commit_empty = true;
     commit.parameters = match to {
@@ -126,6 +127,9 @@ pub async fn restore(
     let (old, files, mut done) = unless_cancelled(compared, retry, nothing_committed).await.map_err(in_table)?;
     if !options.dry_run && !options.ignore_missing_files && !done.missing.is_empty() {
         return Err(in_table(refusal(&done)).at_version(old.version()));
+    }
+    if old.version() == newest.version() && !has_app_id {
+        return Ok(done);
     }
     transaction.return_to(&old, files, options.protocol_downgrade_allowed).await?;
     if options.dry_run {

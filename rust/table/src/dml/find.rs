@@ -336,10 +336,7 @@ pub(super) async fn read_candidates(
     let columns = std::iter::once(ROW_INDEX.to_owned()).chain(request.columns.iter().cloned()).collect();
     let spec = ReadSpec { columns, ..spec.clone() };
     let reader = Reader::new(storage.clone(), spec.clone())?;
-    // As parallel as a scan: several splits of one file, or one split each of many files.
-    let workers = worker_count();
-    let concurrent_files = (workers / candidates.len().min(workers)).max(1);
-    let options = ReadOptions { concurrent_files, ..ReadOptions::default() };
+    let options = ReadOptions::one_of(candidates.len());
     let progress = Progress::begin(request.operation, Unit::Files, Some(candidates.len() as u64));
     let opened = reader.clone();
     let files = CandidateReader { storage: storage.clone(), spec: Arc::new(spec), reader, options, request };
@@ -351,7 +348,7 @@ pub(super) async fn read_candidates(
             touched
         })
     };
-    let touched = join_ordered(candidates.into_iter().map(find), workers).await?;
+    let touched = join_ordered(candidates.into_iter().map(find), worker_count()).await?;
     Ok((touched.into_iter().flatten().collect(), opened.row_groups()))
 }
 

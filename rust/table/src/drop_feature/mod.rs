@@ -85,13 +85,15 @@ impl Steps<'_> {
     /// Removes all traces of the feature from the newest version, and disables it.
     async fn remove_traces(&self, mut transaction: Transaction) -> Result<()> {
         let CommitContext { committer, retry } = self.context;
+        let mut checked = None;
         if matches!(self.name, "typeWidening" | "typeWidening-preview") {
             // No writer widens types any more. Only files of narrower types are left of the feature, and the metadata that
             // readers need for them.
             if transaction.unset_feature(self.name).await? {
                 transaction.commit(committer, retry).await?;
             }
-            self.rewrite(Footers::OtherTypes).await?;
+            // The footers of its files need not be read again, unless others have committed meanwhile.
+            checked = self.rewrite(Footers::OtherTypes).await?;
             transaction = self.begin(TransactionOptions::default()).await?;
         }
         if self.name == "columnMapping" && transaction.mapped_files().await?.is_some() {
@@ -100,7 +102,7 @@ impl Steps<'_> {
             Box::pin(remove_column_mapping(transaction, self.ids, self.clock, self.context)).await?;
             transaction = self.begin(TransactionOptions::default()).await?;
         }
-        if transaction.disable_feature(self.name).await? {
+        if transaction.disable_feature(self.name, checked).await? {
             transaction.commit(committer, retry).await?;
         }
         if self.name == "deletionVectors" {
@@ -110,10 +112,14 @@ impl Steps<'_> {
         Ok(())
     }
 
-    async fn rewrite(&self, footers: Footers) -> Result<()> {
+    /// Rewrites files. Returns the version without any such file, if no other writer's commit is in between.
+    async fn rewrite(&self, footers: Footers) -> Result<Option<u64>> {
         let options = ReorgOptions { footers, ..ReorgOptions::default() };
-        Box::pin(reorganize(self.storage, None, &options, self.ids, self.clock, self.context)).await?;
-        Ok(())
+        let done = Box::pin(reorganize(self.storage, None, &options, self.ids, self.clock, self.context)).await?;
+        let (read, versions) = (done.files.read_version, done.files.versions);
+        let newest = versions.last().copied().unwrap_or(read);
+        let is_alone = newest.checked_sub(read) == u64::try_from(versions.len()).ok();
+        Ok((is_alone && done.files.files_lost == 0).then_some(newest))
     }
 
     async fn drop_behind_checkpoints(&self) -> Result<Box<Outcome>> {

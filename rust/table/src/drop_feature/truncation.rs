@@ -50,13 +50,16 @@ impl Steps<'_> {
             if has_truncated {
                 break;
             }
-            if first > snapshot.version() {
+            let (version, properties) = (snapshot.version(), Properties::of(snapshot.metadata()));
+            if feature::supported(snapshot.protocol()).contains("checkpointProtection") {
+                first = first.max(properties.checkpoint_protection()?);
+            }
+            if first > version.saturating_add(1) {
+                return Err(self.protected(first, version));
+            }
+            if first > version {
                 // The log can only be truncated before a commit without traces.
                 self.commit_and_checkpoint().await?;
-            }
-            let (protocol, properties) = (snapshot.protocol(), Properties::of(snapshot.metadata()));
-            if feature::supported(protocol).contains("checkpointProtection") {
-                first = first.max(properties.checkpoint_protection()?);
             }
             self.truncate(first, properties.dropped_feature_retention()?).await?;
         }
@@ -102,17 +105,31 @@ impl Steps<'_> {
     }
 
     fn too_new(&self, first: u64, from_ms: i64) -> Error {
-        let advice = match self.name {
-            "checkpointProtection" => "",
-            _ => ", or now without truncate_history, which keeps the history",
-        };
         Error::invalid(format!(
             "the feature `{}` is not dropped yet: versions before {first} have traces of it and are kept for \
              `delta.dropFeatureTruncateHistory.retentionDuration` after version {first}; call it again at {} or \
-             later{advice}",
+             later{}",
             self.name,
-            iso_instant(from_ms)
+            iso_instant(from_ms),
+            self.advice()
         ))
+    }
+
+    fn protected(&self, first: u64, newest: u64) -> Error {
+        Error::invalid(format!(
+            "the feature `{}` is not dropped yet: checkpoints before version {first} are protected \
+             (`delta.requireCheckpointProtectionBeforeVersion`), and the newest version is {newest}; call it again when the \
+             table has version {first}{}",
+            self.name,
+            self.advice()
+        ))
+    }
+
+    fn advice(&self) -> &'static str {
+        match self.name {
+            "checkpointProtection" => "",
+            _ => ", or now without truncate_history, which keeps the history",
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use deltic_protocol::log::name::commit_name;
 use deltic_protocol::log::segment::LogFile;
 
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::Committed;
 
@@ -88,6 +89,26 @@ impl CachedLogTail {
         match self.commits.is_empty() {
             true => Err(Error::internal("the tail holds no commit after its snapshot")),
             false => self.snapshot.followed_by(self.commits.clone(), checksum.cloned()).await,
+        }
+    }
+
+    /// The newest version: the one at its end, or a later one. Takes one LIST, and work in proportion to later commits.
+    ///
+    /// # Errors
+    /// Those of reading the log.
+    pub(super) async fn newest(&self, checksum: Option<&VersionChecksum>) -> Result<Snapshot> {
+        let storage = self.snapshot.storage();
+        let mut commits = self.commits.clone();
+        let Some((last, _)) = commits.last_mut() else { return Snapshot::open(storage, None).await };
+        let listing = LogSource::of(storage).list(self.version()).await?;
+        let is_last = |file: &&LogFile| file.name == last.name && file.size == last.size;
+        let Some(listed) = listing.iter().find(is_last) else { return Snapshot::open(storage, None).await };
+        // The time in the listing is the store's, by which the log is recognised later.
+        *last = listed.clone();
+        let snapshot = self.snapshot.followed_by(commits, checksum.cloned()).await?;
+        match listing.iter().any(|file| file.name.version() > self.version()) {
+            true => snapshot.refresh().await,
+            false => Ok(snapshot),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use deltic_protocol::action::CommitInfo;
+use deltic_protocol::action::{CommitInfo, Metadata};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::checksum_name;
 use deltic_protocol::property::Properties;
@@ -15,7 +15,7 @@ use crate::cleanup::clean_log;
 use crate::committers::CommitFile;
 use crate::error::{Error, Result};
 use crate::log::log_file_path;
-use crate::manifests::write_manifests;
+use crate::manifests::{are_enabled, update_manifests};
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::Committed;
 use deltic_store::Storage;
@@ -38,7 +38,7 @@ pub enum PostCommitStep {
     Checkpoint,
     /// The cleanup of expired log files.
     Cleanup,
-    /// Manifests of the newest version.
+    /// Manifests of the partitions that the commit touched.
     Manifests,
     /// The compaction of small files.
     Compaction,
@@ -139,8 +139,15 @@ impl PostCommit {
             let cleaned = clean_log(storage, now_ms).await;
             failed.extend(cleaned.err().map(|error| (PostCommitStep::Cleanup, error)));
         }
-        let manifests = write_manifests_if_enabled(storage, committed).await;
-        failed.extend(manifests.err().map(|error| (PostCommitStep::Manifests, error)));
+        let before = known.filter(|_| committed.follows_base).map(|base| &base.state.metadata);
+        let manifests = update_manifests_if_enabled(storage, committed, before, tail.as_ref(), checksum.as_ref());
+        match manifests.await {
+            Ok(newest) => {
+                let read = newest.filter(|newest| newest.version() == version);
+                tail = tail.or_else(|| read.as_ref().and_then(CachedLogTail::new));
+            }
+            Err(error) => failed.push((PostCommitStep::Manifests, error)),
+        }
         let (tail, length) = (tail.map(Arc::new), committed.lines.len());
         let written_ms = committed.actions.commit_info.as_ref().and_then(CommitInfo::timestamp);
         let commit_file = Some(CommitFile::written(length, written_ms));
@@ -150,12 +157,24 @@ impl PostCommit {
     }
 }
 
-/// Writes the manifests of the newest version, if the table asks for that.
-async fn write_manifests_if_enabled(storage: &Storage, committed: &Committed) -> Result<()> {
-    if !Properties::of(&committed.state.metadata).is_true("delta.compatibility.symlinkFormatManifest.enabled")? {
-        return Ok(());
+/// Writes the manifests of the partitions that the commit touched, if the table asks for that. Returns the version that was read
+/// for it.
+async fn update_manifests_if_enabled(
+    storage: &Storage,
+    committed: &Committed,
+    before: Option<&Metadata>,
+    tail: Option<&CachedLogTail>,
+    checksum: Option<&VersionChecksum>,
+) -> Result<Option<Snapshot>> {
+    if !are_enabled(&committed.state.metadata)? {
+        return Ok(None);
     }
-    write_manifests(&Snapshot::open(storage, None).await?, false).await.map(drop)
+    let newest = match tail {
+        Some(tail) => tail.newest(checksum).await?,
+        None => Snapshot::open(storage, None).await?,
+    };
+    update_manifests(&newest, committed, before).await?;
+    Ok(Some(newest))
 }
 
 /// Writes a checkpoint of `version`, from the cached commits if these lead to it.

@@ -31,7 +31,7 @@ use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use crate::error::replacing;
-use crate::parallel::{TaskGuard, processors, spawn_async};
+use crate::parallel::{TaskGuard, processors, spawn_async, worker_count};
 use crate::scan::row_group_counts::{PrunedRowGroups, RowGroupCounts};
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};
@@ -58,6 +58,15 @@ pub struct ReadOptions {
 impl Default for ReadOptions {
     fn default() -> Self {
         Self { batch_rows: 64 * 1024, concurrent_files: processors() }
+    }
+}
+
+impl ReadOptions {
+    /// Of a reader of one file, if so many files are read at once, each by a reader of its own: as parallel together as one
+    /// scan. A few files are divided into several units each.
+    pub(crate) fn one_of(files: usize) -> Self {
+        let workers = worker_count();
+        Self { concurrent_files: (workers / files.clamp(1, workers)).max(1), ..Self::default() }
     }
 }
 

@@ -247,4 +247,6 @@ pub trait Ids: Send + Sync {
 pub(super) struct Planned {
     pub(super) rows: Schema,
     pub(super) plan: WritePlan,
+    /// Whether rows may have been written with it.
+    pub(super) is_used: bool,
 }

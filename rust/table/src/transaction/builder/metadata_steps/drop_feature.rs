@@ -75,10 +75,11 @@ impl Transaction {
     }
 
     /// Removes a feature from the metadata, but not from the protocol. Returns whether there was anything to remove.
-    pub(crate) async fn disable_feature(&mut self, name: &str) -> Result<bool> {
+    /// `checked`: a version of which it is known that its files have no traces.
+    pub(crate) async fn disable_feature(&mut self, name: &str, checked: Option<u64>) -> Result<bool> {
         let snapshot = self.snapshot().await?;
         // Deletion vectors are removed later, when no writer adds new ones.
-        if name != "deletionVectors" {
+        if name != "deletionVectors" && checked != Some(snapshot.version()) {
             refuse_traces(&snapshot, name).await.map_err(|e| self.in_table(e))?;
         }
         let before = self.before()?;
@@ -216,9 +217,14 @@ async fn mapped_files(snapshot: &Snapshot) -> Result<Option<String>> {
     if mapping == ColumnMapping::Id {
         return Ok(Some("files may have columns under any name, since they are found by their ids".to_owned()));
     }
+    let ids = count_ids(schema);
+    if mapping == ColumnMapping::None && ids == 0 {
+        // A version before column mapping was restored: the columns of its files are found by their names.
+        return Ok(None);
+    }
     // Without column mapping, a new column with the name of a dropped one would show its old values, which files still have.
     let may_have_dropped = match Properties::of(snapshot.metadata()).max_column_id()? {
-        Some(largest) => usize::try_from(largest).is_ok_and(|largest| count_ids(schema) < largest),
+        Some(largest) => usize::try_from(largest).is_ok_and(|largest| ids < largest),
         None => mapping != ColumnMapping::None,
     };
     Ok(may_have_dropped.then(|| "files may have columns that were dropped".to_owned()))

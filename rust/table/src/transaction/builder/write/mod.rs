@@ -137,9 +137,8 @@ impl Transaction {
             check_existing(&*self.shape_after()?, options)?;
         }
         self.write.replace_where.clone_from(&options.replace_where);
-        let plan = self.plan_write(schema)?;
         // The members of operationParameters are strings, and this one is JSON in a string, as Spark writes it.
-        let partition_by = json!(plan.spec.partition_columns).to_string();
+        let partition_by = json!(self.planned(schema)?.plan.spec.partition_columns).to_string();
         self.history.parameters.insert("mode".to_owned(), json!(options.mode.as_str()));
         self.history.parameters.insert("partitionBy".to_owned(), json!(partition_by));
         if options.partition_overwrite == PartitionOverwrite::Dynamic {
@@ -162,18 +161,36 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if the columns do not fit, `Corrupt` for a property that cannot be read.
     pub fn plan_write(&mut self, schema: &Schema) -> Result<WritePlan> {
+        let planned = self.planned(schema)?;
+        planned.is_used = true;
+        Ok(planned.plan.clone())
+    }
+
+    /// Checks that rows with `schema` can be written. The plan is kept for [`Transaction::plan_write`].
+    ///
+    /// # Errors
+    /// Those of [`Transaction::plan_write`].
+    pub fn check_rows(&mut self, schema: &Schema) -> Result<()> {
+        self.planned(schema).map(drop)
+    }
+
+    fn planned(&mut self, schema: &Schema) -> Result<&mut Planned> {
         if self.files.only_file_actions.is_some() {
             let message = "the transaction adds files of the table again already; write rows in another one";
             return Err(self.in_table(Error::invalid(message)));
         }
         // A plan with identity columns is not used again: rows may have been written with its numbers.
-        let is_same = |planned: &&Planned| planned.rows == *schema && planned.plan.spec.identities.is_empty();
-        if let Some(planned) = self.derived.write_plan.as_ref().filter(is_same) {
-            return Ok(planned.plan.clone());
-        }
-        let plan = self.plan_of(schema).map_err(|e| self.in_table(e))?;
-        self.derived.write_plan = Some(Planned { rows: schema.clone(), plan: plan.clone() });
-        Ok(plan)
+        let fits = |planned: &Planned| {
+            planned.rows == *schema && (planned.plan.spec.identities.is_empty() || !planned.is_used)
+        };
+        let planned = match self.derived.write_plan.take().filter(fits) {
+            Some(planned) => planned,
+            None => {
+                let plan = self.plan_of(schema).map_err(|e| self.in_table(e))?;
+                Planned { rows: schema.clone(), plan, is_used: false }
+            }
+        };
+        Ok(self.derived.write_plan.insert(planned))
     }
 
     fn plan_of(&mut self, schema: &Schema) -> Result<WritePlan> {
