@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
-use deltic_protocol::constraint::check_constraints;
+use deltic_protocol::constraint::{ExternalRules, Rules, check_constraints};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
@@ -95,7 +95,8 @@ impl Transaction {
             commit_empty: true,
         };
         let (mode, file_options) = (options.mode, options.files.clone());
-        let write = Write { is_write: true, mode, file_options, ..Write::default() };
+        let engine_evaluates = options.engine_evaluates;
+        let write = Write { is_write: true, mode, file_options, engine_evaluates, ..Write::default() };
         Ok(Self { write, now_ms: Some(now_ms), ..Self::new(storage, begin)? })
     }
 
@@ -180,7 +181,12 @@ impl Transaction {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.identity_columns(&shape.schema, schema)?;
-        spec.rules = Some(self.write_rules()?);
+        let mut rules = self.write_rules()?;
+        if self.write.engine_evaluates {
+            let given: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+            rules.external = Rules::external(&shape.schema, &rules.constraints, rules.now, &given)?;
+        }
+        spec.rules = Some(rules);
         let replaces_all_rows = matches!(self.write.overwrites, Overwrites::Table);
         check_columns(&shape, &spec, (schema, replaces_all_rows))?;
         spec.rearrange_only = self.write.rearrange_only;
@@ -213,7 +219,8 @@ impl Transaction {
     /// The table's rules for new rows.
     pub(super) fn write_rules(&self) -> Result<WriteRules> {
         let constraints = check_constraints(Properties::of(self.protocol_and_metadata()?.1));
-        Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
+        let now = self.now_ms.map(|ms| ms.saturating_mul(1000));
+        Ok(WriteRules { constraints, now, external: ExternalRules::default() })
     }
 
     /// The table's rules for rows that are changed at this time, in milliseconds since the epoch.
@@ -323,7 +330,7 @@ fn check_columns(shape: &TableShape, spec: &WriteSpec, (rows, replaces_all_rows)
     let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
     let rules = RowRules::new(&shape.schema, spec.rules.as_ref(), &shape.partition_columns)?;
     if let Some(rules) = &rules {
-        (none, _) = rules.fill(none, 0)?;
+        none = rules.fill(rules.with_external_columns(none)?, 0)?.rows;
     }
     conformer.conform(&none).map(drop)
 }
