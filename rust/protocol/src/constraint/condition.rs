@@ -13,6 +13,10 @@ use crate::schema::{DataType, PrimitiveType, StructType};
 /// Most columns of a row that a message shows.
 const MAX_SHOWN: usize = 8;
 
+/// What a caller can do about SQL that deltic does not evaluate.
+pub const ENGINE_ADVICE: &str = "in Spark, deltic.spark.write lets Spark evaluate this for new rows (UPDATE and MERGE need \
+                                 delta-spark)";
+
 /// A condition that every row of a table must make TRUE.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
@@ -158,9 +162,12 @@ pub(super) fn invariant_sql(path: &str, json: &str) -> Result<String> {
 
 /// An error of what stands in a table's metadata.
 pub(super) fn in_sql(what: &impl fmt::Display, sql: &str, error: &Error) -> Error {
-    let (message, advice) = (error.message(), "deltic cannot write the table");
+    let message = error.message();
     match error.kind() {
-        kind @ Kind::Unsupported { .. } => Error::new(kind.clone(), format!("{what} ({sql}): {message}; {advice}")),
+        kind @ Kind::Unsupported { .. } => Error::new(
+            kind.clone(),
+            format!("{what} ({sql}): {message}; deltic cannot write the table; {ENGINE_ADVICE}"),
+        ),
         kind => Error::new(kind.clone(), format!("{what} ({sql}): {message}")),
     }
 }

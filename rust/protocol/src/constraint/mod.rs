@@ -14,6 +14,6 @@ mod external;
 mod rules;
 
 pub use column::{ColumnDefault, DefaultValue, GeneratedColumn};
-pub use condition::{Constraint, Rule};
+pub use condition::{Constraint, ENGINE_ADVICE, Rule};
 pub use external::{ExternalColumn, ExternalCondition, ExternalRules, Refusal};
 pub use rules::{Rules, Source, check, check_constraints};

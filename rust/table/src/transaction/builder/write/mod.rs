@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
-use deltic_protocol::constraint::{ExternalRules, Rules, check_constraints};
+use deltic_protocol::constraint::{ENGINE_ADVICE, ExternalRules, Rules, check_constraints};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
@@ -24,7 +24,7 @@ use super::{
     HandleCache, HandleState, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction,
     TransactionOptions, Write, WriteOptions,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
@@ -183,12 +183,11 @@ impl Transaction {
         spec.identities = self.identity_columns(&shape.schema, schema)?;
         let mut rules = self.write_rules()?;
         if self.write.engine_evaluates {
-            let given: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
-            rules.external = Rules::external(&shape.schema, &rules.constraints, rules.now, &given)?;
+            rules.external = external_rules(&shape, &rules, schema)?;
         }
         spec.rules = Some(rules);
         let replaces_all_rows = matches!(self.write.overwrites, Overwrites::Table);
-        check_columns(&shape, &spec, (schema, replaces_all_rows))?;
+        check_columns(&shape, &spec, (schema, replaces_all_rows)).map_err(|e| with_advice(e, &shape, &spec, schema))?;
         spec.rearrange_only = self.write.rearrange_only;
         spec.replace_where.clone_from(&self.write.replace_where);
         spec.id_prefix = self.id_prefix();
@@ -318,6 +317,27 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
         ));
     }
     Ok(())
+}
+
+/// The rules that the engine that has these rows must evaluate.
+fn external_rules(shape: &TableShape, rules: &WriteRules, rows: &Schema) -> Result<ExternalRules> {
+    let given: Vec<&str> = rows.fields().iter().map(|field| field.name().as_str()).collect();
+    Rules::external(&shape.schema, &rules.constraints, rules.now, &given)
+}
+
+/// An error of SQL that deltic cannot read, with what the caller can do.
+fn with_advice(error: Error, shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Error {
+    let external = spec.rules.as_ref().and_then(|rules| external_rules(shape, rules, rows).ok()).unwrap_or_default();
+    let refusals = external.conditions.iter().map(|of| &of.refusal);
+    let mut refusals = refusals.chain(external.columns.iter().filter_map(|of| of.refusal.as_ref()));
+    match error.kind() {
+        kind @ Kind::Invalid if refusals.any(|of| of.message == error.message()) => {
+            // The message may end with the place in the SQL, on a line of its own.
+            let separator = if error.message().contains('\n') { "\n" } else { "; " };
+            Error::new(kind.clone(), format!("{}{separator}{ENGINE_ADVICE}", error.message()))
+        }
+        _ => error,
+    }
 }
 
 /// Checks the columns of rows without any row, so that errors occur before a file is written.
