@@ -1,6 +1,9 @@
 """Rules of a table that deltic does not know: Spark evaluates them for the rows of `deltic.spark.write`."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -80,6 +83,7 @@ def people(spark: SparkSession, *given: tuple[Any, ...], schema: str = "id long,
 
 
 PEOPLE = [field("id", "long"), field("name", "string")]
+SOUND = generated("sound", "string", "mask(name)")
 SOUNDS = {"sounds": "mask(name) = 'Xxxxxx'"}
 
 
@@ -147,6 +151,7 @@ def test_an_installed_format(spark: SparkSession, uri: str) -> None:
         ("mask(max(name)) = 'Xxxxxx'", deltic.DelticError, "Spark does not evaluate it either"),
         ("row_number() OVER (ORDER BY id) < 5", deltic.DelticError, r"SQL with `OVER \(`"),
         ("mask(name) IN (SELECT 'Xxxxxx')", deltic.DelticError, "SQL with `SELECT`"),
+        ("mask(name) = (VALUES ('Xxxxxx'))", deltic.DelticError, "SQL with subqueries"),
         ("reflect('java.lang.System', 'lineSeparator') > ''", deltic.DelticError, "SQL with `reflect`"),
         ("IDENTIFIER('refl' || 'ect')('java.lang.System', 'exit') > ''", deltic.DelticError, "SQL with `IDENTIFIER"),
         ("mask(name) = 'Xxxxxx' OR rand() < 2", deltic.DelticError, "not always give the same value"),
@@ -185,7 +190,7 @@ def test_a_condition_with_intervals_in_the_sessions_time_zone(spark: SparkSessio
 
 
 def test_a_column_that_only_spark_generates(spark: SparkSession, uri: str) -> None:
-    table = create(uri, [*PEOPLE, generated("sound", "string", "mask(name)"), generated("twice", "long", "id * 2")])
+    table = create(uri, [*PEOPLE, SOUND, generated("twice", "long", "id * 2")])
     deltic.spark.write(people(spark, (1, "Robert"), (2, None)), table)
     given = "id long, name string, Sound string"
     deltic.spark.write(people(spark, (3, "Rubin", "Xxxxx"), (4, None, None), schema=given), table)
@@ -214,7 +219,7 @@ def test_generated_columns_of_other_types(spark: SparkSession, uri: str) -> None
 
 
 def test_a_generated_partition_column(spark: SparkSession, uri: str) -> None:
-    fields = [*PEOPLE, generated("sound", "string", "mask(name)")]
+    fields = [*PEOPLE, SOUND]
     table = create(uri, fields, {"known": "sound <> mask('Rubin') OR sound IS NULL"}, ["sound"])
     frame = people(spark, (1, "Robert"), (2, "Ann"), (3, ""), (4, None)).repartition(3)
     deltic.spark.write(frame, table)
@@ -223,6 +228,11 @@ def test_a_generated_partition_column(spark: SparkSession, uri: str) -> None:
     assert table.scan(filter="sound = 'Xxx'").to_arrow()["id"].to_pylist() == [2]
     with refused(table, PySparkException, "`known`.*sound = 'Xxxxx'"):
         deltic.spark.write(people(spark, (5, "Rubin")), table)
+    deltic.spark.write(people(spark, (5, "Robert")), table, optimize_write=True)
+    deltic.spark.write(people(spark, (6, "Ann")), table, "overwrite", partition_overwrite="dynamic")
+    assert [(row["id"], row["sound"]) for row in rows(table)] == [
+        (1, "Xxxxxx"), (3, None), (4, None), (5, "Xxxxxx"), (6, "Xxx"),
+    ]  # fmt: skip
 
 
 def test_defaults_that_only_spark_knows(spark: SparkSession, uri: str) -> None:
@@ -346,10 +356,17 @@ def test_overwrites(spark: SparkSession, uri: str) -> None:
     more = "id long, name string, part int, extra long"
     deltic.spark.write(people(spark, (7, "Robert", 1, 5), schema=more), table, schema_mode="merge")
     assert [row["extra"] for row in rows(table)] == [None, 5]
+    other = people(spark, ("Robert", 1), schema="name string, part int")
+    deltic.spark.write(other, table, "overwrite", schema_mode="overwrite")
+    assert rows(table, "name") == [{"name": "Robert", "part": 1}]
+    with refused(table, deltic.DelticError, "`sounds`.* Spark does not evaluate it either: .*`name`"):
+        deltic.spark.write(
+            people(spark, (1, 1), schema="id int, part int"), table, "overwrite", schema_mode="overwrite"
+        )
 
 
 def test_retried_tasks(spark: SparkSession, uri: str) -> None:
-    table = create(uri, [*PEOPLE, generated("sound", "string", "mask(name)")], SOUNDS)
+    table = create(uri, [*PEOPLE, SOUND], SOUNDS)
 
     def fail_once(batches: Iterator[Any]) -> Iterator[Any]:
         context = TaskContext.get()
@@ -390,3 +407,31 @@ def test_a_rule_that_deltic_knows_beside_one_that_it_does_not(spark: SparkSessio
     with refused(table, PySparkException, "`ranked`.*rank = 9"):
         deltic.spark.write(people(spark, (1, "Robert", 9), schema="id long, name string, rank int"), table)
     assert rows(table) == [{"id": 1, "name": "Robert", "rank": 1}]
+
+
+CONNECT = """
+import sys
+from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+import deltic, deltic.spark
+from test_rules import PEOPLE, SOUND, SOUNDS, create, people, refused, rows
+
+spark = SparkSession.builder.remote("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+table = create(sys.argv[1], [*PEOPLE, SOUND], SOUNDS)
+deltic.spark.write(people(spark, (1, "Robert")), table)
+with refused(table, PySparkException, "`sounds`.*'Rubin'"):
+    deltic.spark.write(people(spark, (2, "Rubin")), table)
+assert rows(table) == [{"id": 1, "name": "Robert", "sound": "Xxxxxx"}], rows(table)
+unknown = create(sys.argv[1] + "_unknown", PEOPLE, {"c": "frob(name)"})
+with refused(unknown, deltic.UnsupportedFeatureError, "Spark does not evaluate it either: .*frob"):
+    deltic.spark.write(people(spark, (2, "Rubin")), unknown)
+spark.stop()
+"""
+
+
+def test_spark_connect(uri: str) -> None:
+    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    command = [sys.executable, "-c", CONNECT, uri]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr[-4000:]

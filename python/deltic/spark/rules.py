@@ -160,11 +160,15 @@ class _Evaluation:
             value = frame.select(self.prefix, _value(rule))
             kind = value.schema.fields[1].dataType
             # Connect does not tell.
-            is_determined = is_default or is_remote() or value._jdf.queryExecution().analyzed().deterministic()
+            analysed = None if is_remote() else value._jdf.queryExecution().analyzed()
+            is_determined = is_default or analysed is None or analysed.deterministic()
+            reads_more = analysed is not None and not analysed.subqueriesAll().isEmpty()
         except (Py4JError, PySparkException) as error:
             _refuse(rule, str(error).strip().partition("\n")[0])
         if not is_determined:
             _refuse(rule, "it does not always give the same value for the same row")
+        if reads_more:
+            _refuse(rule, "deltic does not pass SQL with subqueries to it")
         return kind
 
 

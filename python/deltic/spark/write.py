@@ -166,6 +166,10 @@ def write(
     except metadata that is part of a table's definition (defaults, generated columns, `delta.*`): a DataFrame only has
     rows. Columns of a new table are nullable, as with Spark's own writers.
 
+    Constraints, generated columns and defaults of the table that deltic does not know are evaluated by Spark, in the
+    session's time zone (`docs/spark.md`). If Spark does not know one either, the write is refused before any task runs:
+    `UnsupportedFeatureError` names the function.
+
     Raises before any task runs: `InvalidInputError` if the DataFrame does not fit the table, has a column of a type
     that deltic does not write (intervals, times, user-defined types), or the location is `memory://`;
     `TableExistsError` for mode `"error"` if there is a table; and `UnsupportedFeatureError` for geometries and collated
@@ -224,7 +228,9 @@ def write(
     plan = transaction.write_plan(rows)
     _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
     if rebalances:
-        df = df.hint("rebalance", *map(column, _partition_columns(table, partition_by)))
+        given = {name.lower() for name in rows.names}
+        partitions = [name for name in _partition_columns(table, partition_by) if name.lower() in given]
+        df = df.hint("rebalance", *map(column, partitions))
     with operation("write", table.uri) as span:
         if used == "native":
             check_arguments(options)

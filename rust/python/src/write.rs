@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use deltic_entry::entry;
-use deltic_protocol::constraint::{Refusal, Rule};
 use deltic_protocol::error::Error;
+use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::{check_new_geometries, from_arrow_schema};
-use deltic_protocol::schema::{StructType, json as schema_json};
 use deltic_store::Storage;
 use deltic_table::convert::{self, ExternalLayout};
 use deltic_table::transaction::builder::{CreateMode, TableDefinition, delete_written};
@@ -14,7 +13,6 @@ use deltic_table::write::plan::{DataFile, WritePlan};
 use deltic_table::write::writer::DataWriter;
 use pyo3::prelude::*;
 use serde::Deserialize;
-use serde_json::json;
 
 use crate::arrow::{Batches, consume_batches, reader_from_py, schema_from_py};
 use crate::clock::Clock;
@@ -119,25 +117,7 @@ pub(crate) fn external_layout(plan: &[u8], schema: &Bound<'_, PyAny>) -> Result<
 #[entry]
 #[pyfunction]
 pub(crate) fn external_rules(plan: &[u8]) -> Result<Option<String>> {
-    let spec = WritePlan::from_bytes(plan)?.spec;
-    let Some(external) = spec.rules.map(|rules| rules.external).filter(|external| !external.is_empty()) else {
-        return Ok(None);
-    };
-    let refusal = |of: &Refusal| json!({"message": of.message, "features": of.features});
-    let conditions = external.conditions.iter().map(|of| {
-        let generated = if let Rule::Generated(column) = &of.rule { Some(column) } else { None };
-        json!({"column": of.column, "rule": of.rule.to_string(), "sql": of.sql, "generated": generated,
-            "refusal": refusal(&of.refusal)})
-    });
-    let columns = external.columns.iter().map(|of| {
-        let is_default = matches!(of.rule, Rule::Default(_));
-        json!({"name": of.name, "rule": of.rule.to_string(), "sql": of.sql, "is_default": is_default,
-            "refusal": of.refusal.as_ref().map(refusal)})
-    });
-    let schema = schema_json::to_json(&spec.schema);
-    let rules = json!({"schema": schema, "partition_columns": spec.partition_columns,
-        "conditions": conditions.collect::<Vec<_>>(), "columns": columns.collect::<Vec<_>>()});
-    Ok(Some(json_text(&rules)?))
+    WritePlan::from_bytes(plan)?.external_rules().map(|rules| json_text(&rules)).transpose()
 }
 
 /// Takes the files that another engine has written by a plan, with so many rows together. Returns each in its byte form.

@@ -160,6 +160,11 @@ pub(super) fn invariant_sql(path: &str, json: &str) -> Result<String> {
     Ok(parsed.expression.expression)
 }
 
+/// The end of an error of what deltic does not support.
+pub(super) fn advice() -> String {
+    format!("; deltic cannot write the table; {ENGINE_ADVICE}")
+}
+
 /// An error of what stands in a table's metadata.
 pub(super) fn in_sql(what: &impl fmt::Display, sql: &str, error: &Error) -> Error {
     let message = error.message();

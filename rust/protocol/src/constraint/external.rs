@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use arrow_array::{BooleanArray, RecordBatch};
 use serde::{Deserialize, Serialize};
 
-use super::condition::{Rule, first_not_true, violation};
+use super::condition::{Rule, advice, first_not_true, violation};
 use crate::error::{Error, Kind, Result};
 use crate::expression::resolve::resolve;
 use crate::expression::{Column, Context, parse_expression};
@@ -74,7 +74,7 @@ pub struct ExternalColumn {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
-    /// The message of the error, which names the rule.
+    /// The message of the error, which names the rule, without advice.
     pub message: String,
     /// What is not supported; nothing if deltic cannot make sense of the SQL.
     pub features: Vec<String>,
@@ -95,7 +95,8 @@ impl Refusal {
             | Kind::Interrupted
             | Kind::Internal => return None,
         };
-        Some(Self { message: error.message().to_owned(), features })
+        let (message, advice) = (error.message(), advice());
+        Some(Self { message: message.strip_suffix(&advice).unwrap_or(message).to_owned(), features })
     }
 }
 
