@@ -119,6 +119,7 @@ _TABLE: dict[str, Check] = {
     "description": check_str,
     "user_metadata": json_or_string,
     "commit_info": json_object,
+    "engine_evaluates": check_bool,
     "app_id": check_str,
     "app_version": _at_least(MIN_INT64),
 }

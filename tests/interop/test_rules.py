@@ -157,16 +157,84 @@ def test_invariants(spark: SparkSession, uri: str, write: Write) -> None:
     assert rows(spark, uri, "a") == [{"a": 4, "s": {"x": 1}}, {"a": 5, "s": {"x": 2}}]
 
 
-def test_what_deltic_does_not_evaluate_refuses_the_write(spark: SparkSession, uri: str, write: Write) -> None:
+def test_what_deltic_does_not_evaluate_refuses_the_write(spark: SparkSession, uri: str) -> None:
     spark.sql(f"CREATE TABLE delta.`{uri}` (id BIGINT, list ARRAY<INT>) USING delta")
     spark.sql(f"ALTER TABLE delta.`{uri}` ADD CONSTRAINT few CHECK (size(array_distinct(list)) < 3)")
     frame = spark.sql("SELECT 1L AS id, array(1) AS list")
     with pytest.raises(
         deltic.UnsupportedFeatureError, match=r"`few` \(size.*\): there is no function array_distinct"
     ) as caught:
-        write(uri, frame)
+        from_python(uri, frame)
     assert tuple(caught.value.features) == ("function array_distinct",)
     assert deltic.Table(uri).scan().to_arrow().num_rows == 0
+
+
+def test_spark_evaluates_what_deltic_does_not(spark: SparkSession, uri: str) -> None:
+    """Both writers write the same DataFrames to tables of their own: rows and refusals are the same."""
+    places = [f"{uri}_{name}" for name in ("theirs", "ours")]
+    for place in places:
+        spark.sql(
+            f"CREATE TABLE delta.`{place}` (id BIGINT, name STRING, begun TIMESTAMP, ended TIMESTAMP, "
+            "p STRUCT<n: STRING>, hash STRING GENERATED ALWAYS AS (base64(encode(name, 'UTF-8'))), "
+            "month DATE GENERATED ALWAYS AS (CAST(date_trunc('MONTH', begun) AS DATE)), "
+            "code STRING DEFAULT base64(encode('de', 'UTF-8'))) USING delta PARTITIONED BY (code) "
+            "TBLPROPERTIES ('delta.feature.allowColumnDefaults' = 'supported')"
+        )
+        for name, sql in {
+            "distinct_letters": "size(array_distinct(split(name, ''))) > 1",
+            "a_day": "ended < begun + INTERVAL 1 DAY OR ended IS NULL",
+            "escaped": "url_encode(p.n) = p.n OR p IS NULL",
+            "code": "crc32(encode(code, 'UTF-8')) <> 0 OR code IS NULL",
+        }.items():
+            spark.sql(f"ALTER TABLE delta.`{place}` ADD CONSTRAINT {name} CHECK ({sql})")
+
+    def outcome(write: Write, place: str, frame: DataFrame) -> str | None:
+        before = data_files(place)
+        try:
+            write(place, frame)
+        except Exception as error:
+            assert deltic.Table(place).snapshot().version == SPARK_VERSIONS + len(written)
+            assert write is to_delta or data_files(place) == before
+            named = [name for name in NAMES if name in str(error)]
+            return named[0] if named else str(error)
+        return None
+
+    def to_delta(place: str, frame: DataFrame) -> None:
+        frame.write.format("delta").mode("append").save(place)
+
+    all_columns = ("id", "name", "begun", "ended", "p")
+    begun, some = "TIMESTAMP '2024-02-28 12:00:00'", "named_struct('n', 'abc')"
+    day_later = "TIMESTAMP '2024-02-29 12:00:00'"
+    rows_of = [
+        (("1L", "'abc'", begun, begun, some), None),
+        (("2L", "'abd'", begun, "CAST(NULL AS TIMESTAMP)", "NULL"), None),
+        (("3L", "'aaa'", begun, begun, some), "distinct_letters"),
+        (("4L", "CAST(NULL AS STRING)", begun, begun, some), "distinct_letters"),
+        (("5L", "'abc'", begun, day_later, some), "a_day"),
+        (("6L", "'abc'", "CAST(NULL AS TIMESTAMP)", begun, some), "a_day"),
+        (("7L", "'abc'", begun, begun, "named_struct('n', 'a b')"), "escaped"),
+        (("8L", "'abc'", begun, begun, some, "'x' AS code"), None),
+        (("9L", "'abc'", begun, begun, some, "'' AS code"), None),
+        (("10L", "'abc'", begun, begun, some, "'YWJj' AS hash"), None),
+        (("11L", "'abc'", begun, begun, some, "'wrong' AS hash"), "hash"),
+    ]
+    written: list[int] = []
+    for values, expected in rows_of:
+        named = [f"{value} AS {name}" for name, value in zip(all_columns, values, strict=False)]
+        frame = spark.sql("SELECT " + ", ".join([*named, *values[5:]]))
+        frame = frame.withColumn("p", frame["p"].cast("struct<n: string>"))
+        found = [outcome(to_delta, places[0], frame), outcome(from_spark, places[1], frame)]
+        assert found == [expected, expected], values
+        if expected is None:
+            written.append(len(written))
+    theirs, ours = (rows(spark, place, "id") for place in places)
+    assert ours == theirs
+    assert [row["id"] for row in ours] == [1, 2, 8, 9, 10]
+
+
+NAMES = ("distinct_letters", "a_day", "escaped", "hash")
+SPARK_VERSIONS = 4
+"""The version of the table after its four constraints."""
 
 
 def test_delta_spark_applies_the_rules_of_a_table_of_deltic(spark: SparkSession, uri: str) -> None:

@@ -113,7 +113,7 @@ PYTHON: list[set[str]] = [
     {"cli/parser"},
     {"cli"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
-    {"spark/schema", "spark/native", "spark/time_zone", "spark/intervals"},
+    {"spark/schema", "spark/native", "spark/rules", "spark/time_zone", "spark/intervals"},
     {"spark/maintenance", "spark/read", "spark/write"},
     {"spark/frame_source"},
     {"spark/rows"},

@@ -41,7 +41,7 @@ from deltic import _deltic
 from deltic.errors import DelticError, UnsupportedFeatureError
 from deltic.progress_bars import Work
 from deltic.spark.tasks import copied, planned_in
-from deltic.spark.types import has_type
+from deltic.spark.types import has_type, type_without_nullability
 from deltic.table import Table
 
 __all__ = ["NativeWrite", "check_arguments"]
@@ -228,7 +228,7 @@ def _to_file_columns(df: DataFrame, layout: _Layout, *, is_local: bool) -> DataF
     def given(column: StructField) -> Column:
         at = positions[column.name.lower()]
         kind = df.schema.fields[at].dataType
-        if _type_without_nullability(kind) != _type_without_nullability(column.dataType):
+        if type_without_nullability(kind) != type_without_nullability(column.dataType):
             kinds = f"{kind.simpleString()}, and {column.dataType.simpleString()} in the table"
             raise _refused("other types than the table's", f"the column `{column.name}` is {kinds}", "cast it, or ")
         return F.col(f"c{at}")
@@ -265,17 +265,6 @@ def _has_fields(kind: DataType) -> bool:
     if isinstance(kind, MapType):
         return _has_fields(kind.keyType) or _has_fields(kind.valueType)
     return isinstance(kind, StructType)
-
-
-def _type_without_nullability(kind: DataType) -> Any:
-    """A type without nullability and metadata."""
-    if isinstance(kind, StructType):
-        return ("struct", *((field.name, _type_without_nullability(field.dataType)) for field in kind.fields))
-    if isinstance(kind, ArrayType):
-        return ("array", _type_without_nullability(kind.elementType))
-    if isinstance(kind, MapType):
-        return ("map", _type_without_nullability(kind.keyType), _type_without_nullability(kind.valueType))
-    return kind.jsonValue()
 
 
 def _folder_text(values: Column, kind: DataType) -> Column:

@@ -52,8 +52,10 @@ __all__ = [
     "VARIANT",
     "has_char",
     "has_type",
+    "schema_of",
     "to_arrow",
     "to_spark",
+    "type_without_nullability",
     "with_binaries",
     "without_chars",
 ]
@@ -252,6 +254,22 @@ def to_spark(snapshot: Snapshot, names: Sequence[str]) -> StructType:
     table = {field["name"]: field for field in json.loads(snapshot.metadata["schemaString"])["fields"]}
     ids = {field.name: field for field in ROW_TRACKING if field.name not in table}
     return StructType([ids.get(name) or _spark_field(table[name], "") for name in names])
+
+
+def schema_of(schema_string: str) -> StructType:
+    """Spark's schema for the columns of a `schemaString`. Raises the errors of `to_spark`."""
+    return StructType([_spark_field(field, "") for field in json.loads(schema_string)["fields"]])
+
+
+def type_without_nullability(kind: DataType) -> Any:
+    """A type without nullability and metadata."""
+    if isinstance(kind, StructType):
+        return ("struct", *((field.name, type_without_nullability(field.dataType)) for field in kind.fields))
+    if isinstance(kind, ArrayType):
+        return ("array", type_without_nullability(kind.elementType))
+    if isinstance(kind, MapType):
+        return ("map", type_without_nullability(kind.keyType), type_without_nullability(kind.valueType))
+    return kind.jsonValue()
 
 
 def has_char(declared: str) -> bool:

@@ -18,8 +18,7 @@ from typing import Any, get_args
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from deltic import _deltic
 from deltic.arguments import (
@@ -40,6 +39,7 @@ from deltic.progress_bars import Work
 from deltic.spark.location import shared
 from deltic.spark.native import NativeWrite, check_arguments
 from deltic.spark.options import is_utc
+from deltic.spark.rules import column, evaluated
 from deltic.spark.schema import nullable
 from deltic.spark.tasks import Batches, collect, results
 from deltic.spark.time_zone import refuse_dependent, session_zone
@@ -166,6 +166,10 @@ def write(
     except metadata that is part of a table's definition (defaults, generated columns, `delta.*`): a DataFrame only has
     rows. Columns of a new table are nullable, as with Spark's own writers.
 
+    Constraints, generated columns and defaults of the table that deltic does not know are evaluated by Spark, in the
+    session's time zone (`docs/spark.md`). If Spark does not know one either, the write is refused before any task runs:
+    `UnsupportedFeatureError` names the function.
+
     Raises before any task runs: `InvalidInputError` if the DataFrame does not fit the table, has a column of a type
     that deltic does not write (intervals, times, user-defined types), or the location is `memory://`;
     `TableExistsError` for mode `"error"` if there is a table; and `UnsupportedFeatureError` for geometries and collated
@@ -206,6 +210,7 @@ def write(
         "app_id": app_id,
         "app_version": app_version,
     }
+    options["engine_evaluates"] = True
     chosen = core_options(mode, options)
     used, why = engine_and_reason(engine, "engine")
     attempts, rebalances = check_int(max_attempts, "max_attempts", 1), check_bool(optimize_write, "optimize_write")
@@ -223,18 +228,17 @@ def write(
     plan = transaction.write_plan(rows)
     _LOG.info("%s: rows are written by the engine %r (%s)", table.uri, used, why)
     if rebalances:
-        df = df.hint("rebalance", *map(_column, _partition_columns(table, partition_by)))
+        given = {name.lower() for name in rows.names}
+        partitions = [name for name in _partition_columns(table, partition_by) if name.lower() in given]
+        df = df.hint("rebalance", *map(column, partitions))
     with operation("write", table.uri) as span:
         if used == "native":
             check_arguments(options)
             native = NativeWrite(df, table, plan, rows)
             _append(transaction, native.run, native.discard)
         else:
-            written, discarded = (
-                partial(_write_arrow, df, table, plan, rows),
-                partial(discard, plan, table.storage_options),
-            )
-            _append(transaction, written, discarded)
+            written = partial(_write_arrow, evaluated(df, plan, rows), table, plan)
+            _append(transaction, written, partial(discard, plan, table.storage_options))
         return span.record(commit_core(transaction, attempts))
 
 
@@ -293,10 +297,9 @@ def _append(
         raise
 
 
-def _write_arrow(df: DataFrame, table: Table, plan: bytes, rows: pa.Schema) -> list[bytes]:
-    # Spark looks up the columns by name here, and takes a dot in a name for a path into a struct.
-    numbered = df.toDF(*(f"c{at}" for at in range(len(rows))))
-    return collect(numbered, _writer(plan, table.storage_options, rows.names), Work("WRITE", "rows"))
+def _write_arrow(rows: tuple[DataFrame, list[str]], table: Table, plan: bytes) -> list[bytes]:
+    numbered, names = rows
+    return collect(numbered, _writer(plan, table.storage_options, names), Work("WRITE", "rows"))
 
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:
@@ -308,7 +311,3 @@ def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -
 
 def _names(names: Sequence[str] | str | None, argument: str) -> list[str] | None:
     return None if names is None else check_name_or_names(names, argument)
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

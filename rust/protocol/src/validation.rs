@@ -66,7 +66,11 @@ fn check_whole(
     check_exclusive(configuration)?;
     check_manifests(configuration)?;
     check_partitioning(schema, partition_by)?;
-    constraint::check(schema, Properties::new(configuration))?;
+    // Rules that were invalid before may stay, since another engine may evaluate them.
+    let keeps_invalid = table.is_some_and(|before| constraint::check(before.schema, before.properties).is_err());
+    if !keeps_invalid {
+        constraint::check(schema, Properties::new(configuration))?;
+    }
     if partition_by.len() == schema.fields.len() {
         return Err(Error::invalid("every column is a partition column; leave at least one for the data files"));
     }

@@ -98,6 +98,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(write::write_files, module)?)?;
     module.add_function(wrap_pyfunction!(write::delete_files, module)?)?;
     module.add_function(wrap_pyfunction!(write::external_layout, module)?)?;
+    module.add_function(wrap_pyfunction!(write::external_rules, module)?)?;
     module.add_function(wrap_pyfunction!(write::take_external, module)?)?;
     module.add_function(wrap_pyfunction!(write::delete_external, module)?)?;
     Ok(())

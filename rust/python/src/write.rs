@@ -113,6 +113,13 @@ pub(crate) fn external_layout(plan: &[u8], schema: &Bound<'_, PyAny>) -> Result<
     json_text(&ExternalLayout::of(&plan, &schema_from_py(schema)?)?)
 }
 
+/// What the engine that has the rows must evaluate for a plan, as JSON text; `None` if there is nothing.
+#[entry]
+#[pyfunction]
+pub(crate) fn external_rules(plan: &[u8]) -> Result<Option<String>> {
+    WritePlan::from_bytes(plan)?.external_rules().map(|rules| json_text(&rules)).transpose()
+}
+
 /// Takes the files that another engine has written by a plan, with so many rows together. Returns each in its byte form.
 #[entry]
 #[pyfunction]

@@ -98,7 +98,8 @@ fn invalid_constraints_are_refused_by_name() {
     assert_eq!(*error.kind(), Kind::Unsupported { features: vec!["function frobnicate".to_owned()] });
     assert_eq!(
         error.message(),
-        "the CHECK constraint `mine` (frobnicate(a) > 0): there is no function frobnicate; deltic cannot write the table"
+        "the CHECK constraint `mine` (frobnicate(a) > 0): there is no function frobnicate; deltic cannot write the table; in \
+         Spark, deltic.spark.write lets Spark evaluate this for new rows (UPDATE and MERGE need delta-spark)"
     );
 }
 

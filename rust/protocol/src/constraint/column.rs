@@ -3,9 +3,10 @@
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{DataType as ArrowType, Schema};
 
-use super::condition::{Constraint, in_sql};
+use super::condition::{Constraint, Rule, in_sql};
 use crate::error::{Error, Result};
-use crate::expression::{Assignment, BoundExpression, Column, Context, Conversion, parse_expression};
+use crate::expression::resolve::resolve;
+use crate::expression::{Assignment, BoundExpression, Context, Conversion, Expression, parse_expression};
 use crate::scalar::Scalar;
 use crate::schema::arrow::to_arrow_type;
 use crate::schema::{DataType, StructField, StructType};
@@ -32,26 +33,12 @@ impl GeneratedColumn {
     /// function, for what deltic does not evaluate.
     pub fn parse(field: &StructField, sql: &str, schema: &StructType) -> Result<Self> {
         let name = &field.name;
-        let what = format!("the expression of the generated column `{name}`");
-        let parsed = parse_expression(sql).map_err(|e| in_sql(&what, sql, &e))?;
-        if !parsed.is_deterministic() {
-            let message = format!(
-                "{what} ({sql}) does not always give the same value for the same row; write \
-                                   another"
-            );
-            return Err(Error::invalid(message));
-        }
-        let bound = parsed.clone().bind(schema).map_err(|e| in_sql(&what, sql, &e))?;
-        let is_generated = |column: &&Column| {
-            let of = schema.fields.get(column.index);
-            column.path.first() == Some(name) || of.is_some_and(|field| field.metadata.contains_key(GENERATION))
-        };
-        if let Some(other) = bound.columns().into_iter().find(is_generated) {
-            let message = format!("{what} ({sql}) depends on `{other}`, which is generated, too; use other columns");
-            return Err(Error::invalid(message));
-        }
+        let rule = Rule::Generated(name.clone());
+        let parsed = parse_expression(sql).map_err(|e| in_sql(&rule, sql, &e))?;
+        check_generation(&parsed, (name, sql), schema)?;
+        let bound = parsed.clone().bind(schema).map_err(|e| in_sql(&rule, sql, &e))?;
         let value =
-            Assignment::new(bound, name, &field.data_type, Conversion::Exact).map_err(|e| in_sql(&what, sql, &e))?;
+            Assignment::new(bound, name, &field.data_type, Conversion::Exact).map_err(|e| in_sql(&rule, sql, &e))?;
         let given = Constraint::generated(name, sql, parsed, schema)?;
         Ok(Self { sql: sql.to_owned(), value, given })
     }
@@ -96,15 +83,15 @@ impl ColumnDefault {
     /// than the column's; `Unsupported`, naming column and function, for what deltic does not evaluate.
     pub fn parse(field: &StructField, sql: &str) -> Result<Self> {
         let name = &field.name;
-        let what = format!("the default of the column `{name}`");
-        let parsed = parse_expression(sql).map_err(|e| in_sql(&what, sql, &e))?;
+        let rule = Rule::Default(name.clone());
+        let parsed = parse_expression(sql).map_err(|e| in_sql(&rule, sql, &e))?;
         if let Some(column) = parsed.columns().first() {
-            let message = format!("{what} ({sql}) depends on `{column}`; a default is the same for all rows");
+            let message = format!("{rule} ({sql}) depends on `{column}`; a default is the same for all rows");
             return Err(Error::invalid(message));
         }
-        let bound = parsed.bind(&StructType::default()).map_err(|e| in_sql(&what, sql, &e))?;
+        let bound = parsed.bind(&StructType::default()).map_err(|e| in_sql(&rule, sql, &e))?;
         let value =
-            Assignment::new(bound, name, &field.data_type, Conversion::Exact).map_err(|e| in_sql(&what, sql, &e))?;
+            Assignment::new(bound, name, &field.data_type, Conversion::Exact).map_err(|e| in_sql(&rule, sql, &e))?;
         Ok(Self { sql: sql.to_owned(), value })
     }
 
@@ -120,13 +107,13 @@ impl ColumnDefault {
     pub fn value(&self, now: Option<i64>) -> Result<DefaultValue> {
         let one = RecordBatchOptions::new().with_row_count(Some(1));
         let one = RecordBatch::try_new_with_options(Schema::empty().into(), Vec::new(), &one)?;
-        let what = format!("the default of the column `{}`", self.value.column());
+        let rule = Rule::Default(self.value.column().to_owned());
         let values =
-            self.value.values(&one, Context { now, first_row: 0 }).map_err(|e| in_sql(&what, &self.sql, &e))?;
+            self.value.values(&one, Context { now, first_row: 0 }).map_err(|e| in_sql(&rule, &self.sql, &e))?;
         let value = match values.data_type() {
             _ if values.is_null(0) => Scalar::Null,
             ArrowType::Struct(_) | ArrowType::List(_) | ArrowType::Map(..) => {
-                let message = format!("{what} ({}) is a nested value, which deltic does not evaluate", self.sql);
+                let message = format!("{rule} ({}) is a nested value, which deltic does not evaluate", self.sql);
                 return Err(Error::unsupported("nested defaults", message));
             }
             _ => Scalar::from_array(&values, 0)?,
@@ -152,6 +139,33 @@ impl DefaultValue {
             Some(primitive) if self.value != Scalar::Null => self.value.to_array(primitive, rows),
             _ => Ok(new_null_array(&to_arrow_type(&self.data_type), rows)),
         }
+    }
+}
+
+/// Refuses an expression that no generated column may have, whoever evaluates it: one that depends on the time or on chance,
+/// and one of a column that is generated itself. Names of columns that there are not pass.
+fn check_generation(parsed: &Expression, (name, sql): (&str, &str), schema: &StructType) -> Result<()> {
+    let rule = Rule::Generated(name.to_owned());
+    if !parsed.is_deterministic() {
+        let message = format!("{rule} ({sql}) does not always give the same value for the same row; write another");
+        return Err(Error::invalid(message));
+    }
+    for column in parsed.columns().into_iter().filter_map(|column| resolve(schema, &column.0).ok()) {
+        let of = schema.fields.get(column.index);
+        let is_generated = of.is_some_and(|field| field.name == name || field.metadata.contains_key(GENERATION));
+        if is_generated {
+            let message = format!("{rule} ({sql}) depends on `{column}`, which is generated, too; use other columns");
+            return Err(Error::invalid(message));
+        }
+    }
+    Ok(())
+}
+
+/// As [`check_generation`]; what cannot be read passes.
+pub(super) fn check_readable_generation(field: &StructField, sql: &str, schema: &StructType) -> Result<()> {
+    match parse_expression(sql) {
+        Ok(parsed) => check_generation(&parsed, (&field.name, sql), schema),
+        Err(_) => Ok(()),
     }
 }
 

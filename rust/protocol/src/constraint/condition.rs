@@ -3,38 +3,49 @@
 use std::fmt;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, RecordBatch};
-use serde::Deserialize;
+use arrow_array::{Array, BooleanArray, RecordBatch};
+use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Kind, Result};
-use crate::expression::{BoundExpression, Context, Expression, evaluate_at, parse_expression, value_at};
+use crate::expression::{BoundExpression, Column, Context, Expression, evaluate_at, parse_expression, value_at};
 use crate::schema::{DataType, PrimitiveType, StructType};
 
 /// Most columns of a row that a message shows.
 const MAX_SHOWN: usize = 8;
 
+/// What a caller can do about SQL that deltic does not evaluate.
+pub const ENGINE_ADVICE: &str = "in Spark, deltic.spark.write lets Spark evaluate this for new rows (UPDATE and MERGE need \
+                                 delta-spark)";
+
 /// A condition that every row of a table must make TRUE.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Constraint {
-    /// What it is, for messages.
-    what: What,
+    rule: Rule,
     sql: String,
     condition: BoundExpression,
 }
 
-#[derive(Debug, Clone, PartialEq)]
-enum What {
+/// A rule of a table, by which messages name it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Rule {
+    /// The CHECK constraint of a name.
     Check(String),
+    /// The invariant of a column or of a field in one, by its path.
     Invariant(String),
+    /// The expression of a generated column.
     Generated(String),
+    /// The default of a column.
+    Default(String),
 }
 
-impl fmt::Display for What {
+impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Check(name) => write!(f, "the CHECK constraint `{name}`"),
             Self::Invariant(column) => write!(f, "the invariant of column `{column}`"),
             Self::Generated(column) => write!(f, "the expression of the generated column `{column}`"),
+            Self::Default(column) => write!(f, "the default of the column `{column}`"),
         }
     }
 }
@@ -57,37 +68,28 @@ impl Constraint {
     /// `Invalid`, naming the constraint, for SQL that cannot be read, a column that there is not and for what is no
     /// condition; `Unsupported`, naming constraint and function, for what deltic does not evaluate.
     pub fn parse(name: &str, sql: &str, schema: &StructType) -> Result<Self> {
-        Self::bound(What::Check(name.to_owned()), sql, schema)
-    }
-
-    /// The invariant of a column or of a field in it, as its metadata has it.
-    pub(super) fn invariant(path: &str, json: &str, schema: &StructType) -> Result<Self> {
-        let parsed: Invariant = serde_json::from_str(json).map_err(|e| {
-            Error::corrupt(format!("`delta.invariants` of the column `{path}` is not an invariant: {json}"))
-                .caused_by(e)
-        })?;
-        Self::bound(What::Invariant(path.to_owned()), &parsed.expression.expression, schema)
+        Self::bound(Rule::Check(name.to_owned()), sql, schema)
     }
 
     /// Whether the value given for a generated column is the one that its expression gives.
     pub(super) fn generated(column: &str, sql: &str, value: Expression, schema: &StructType) -> Result<Self> {
-        let what = What::Generated(column.to_owned());
+        let rule = Rule::Generated(column.to_owned());
         let given = Expression::Column(crate::expression::Name(vec![column.to_owned()]));
         let equal = Expression::NullSafeEqual { left: Box::new(given), right: Box::new(value) };
-        let condition = equal.bind(schema).map_err(|e| in_sql(&what, sql, &e))?;
-        Ok(Self { what, sql: sql.to_owned(), condition })
+        let condition = equal.bind(schema).map_err(|e| in_sql(&rule, sql, &e))?;
+        Ok(Self { rule, sql: sql.to_owned(), condition })
     }
 
-    fn bound(what: What, sql: &str, schema: &StructType) -> Result<Self> {
+    pub(super) fn bound(rule: Rule, sql: &str, schema: &StructType) -> Result<Self> {
         let parsed = parse_expression(sql).and_then(|parsed| parsed.bind(schema));
-        let condition = parsed.map_err(|e| in_sql(&what, sql, &e))?;
+        let condition = parsed.map_err(|e| in_sql(&rule, sql, &e))?;
         match condition.data_type() {
             DataType::Primitive(PrimitiveType::Boolean | PrimitiveType::Void) => {}
             other => {
-                return Err(Error::invalid(format!("{what} ({sql}) is not a condition but a value of type {other}")));
+                return Err(Error::invalid(format!("{rule} ({sql}) is not a condition but a value of type {other}")));
             }
         }
-        Ok(Self { what, sql: sql.to_owned(), condition })
+        Ok(Self { rule, sql: sql.to_owned(), condition })
     }
 
     /// As it was written.
@@ -106,48 +108,71 @@ impl Constraint {
     /// `Invalid`, naming the constraint, its SQL and the first row for which it is FALSE, NULL or an error, with the values
     /// of the columns that it mentions.
     pub fn check(&self, batch: &RecordBatch, context: Context) -> Result<()> {
-        let values = evaluate_at(&self.condition, batch, context).map_err(|e| in_sql(&self.what, &self.sql, &e))?;
-        let Some(conditions) = values.as_boolean_opt() else {
+        let values = evaluate_at(&self.condition, batch, context).map_err(|e| in_sql(&self.rule, &self.sql, &e))?;
+        let violated = match values.as_boolean_opt() {
+            Some(conditions) => first_not_true(conditions),
             // NULL, whatever the row.
-            return if batch.num_rows() == 0 { Ok(()) } else { Err(self.violated(batch, 0, context)) };
+            None => (batch.num_rows() > 0).then_some(0),
         };
-        if conditions.null_count() == 0 && conditions.true_count() == conditions.len() {
-            return Ok(());
-        }
-        match (0..conditions.len()).find(|row| conditions.is_null(*row) || !conditions.value(*row)) {
-            Some(row) => Err(self.violated(batch, row, context)),
-            None => Ok(()),
-        }
+        let violation = |row| violation((&self.rule, &self.sql), &self.condition.columns(), (batch, row), context);
+        violated.map_or(Ok(()), |row| Err(violation(row)))
     }
+}
 
-    fn violated(&self, batch: &RecordBatch, row: usize, context: Context) -> Error {
-        let number = context.first_row.saturating_add(row as u64);
-        let columns = self.condition.columns();
-        let mut values: Vec<String> = columns
-            .iter()
-            .take(MAX_SHOWN)
-            .map(|column| format!("{column} = {}", value_at(batch, column, row)))
-            .collect();
-        if columns.len() > MAX_SHOWN {
-            values.push("…".to_owned());
-        }
-        let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
-        let (what, sql) = (&self.what, &self.sql);
-        Error::invalid(match what {
-            What::Generated(_) => format!(
-                "row {number} (the first is 0) has another value than {what} ({sql}) gives{values}; leave the column out, \
-                 and it is computed"
-            ),
-            _ => format!("{what} ({sql}) is violated by row {number} (the first is 0) of the data{values}"),
-        })
+/// The first row for which a condition is FALSE or NULL.
+pub(super) fn first_not_true(conditions: &BooleanArray) -> Option<usize> {
+    if conditions.null_count() == 0 && conditions.true_count() == conditions.len() {
+        return None;
     }
+    (0..conditions.len()).find(|row| conditions.is_null(*row) || !conditions.value(*row))
+}
+
+/// The error of a row that violates a rule, with the values of these columns.
+pub(super) fn violation(
+    (rule, sql): (&Rule, &str),
+    columns: &[&Column],
+    (batch, row): (&RecordBatch, usize),
+    context: Context,
+) -> Error {
+    let number = context.first_row.saturating_add(row as u64);
+    let mut values: Vec<String> =
+        columns.iter().take(MAX_SHOWN).map(|column| format!("{column} = {}", value_at(batch, column, row))).collect();
+    if columns.len() > MAX_SHOWN {
+        values.push("…".to_owned());
+    }
+    let values = if values.is_empty() { String::new() } else { format!(": {}", values.join(", ")) };
+    Error::invalid(match rule {
+        Rule::Generated(_) => format!(
+            "row {number} (the first is 0) has another value than {rule} ({sql}) gives{values}; leave the column out, \
+             and it is computed"
+        ),
+        Rule::Check(_) | Rule::Invariant(_) | Rule::Default(_) => {
+            format!("{rule} ({sql}) is violated by row {number} (the first is 0) of the data{values}")
+        }
+    })
+}
+
+/// The SQL of the invariant of a column or of a field in it, as its metadata has it.
+pub(super) fn invariant_sql(path: &str, json: &str) -> Result<String> {
+    let parsed: Invariant = serde_json::from_str(json).map_err(|e| {
+        Error::corrupt(format!("`delta.invariants` of the column `{path}` is not an invariant: {json}")).caused_by(e)
+    })?;
+    Ok(parsed.expression.expression)
+}
+
+/// The end of an error of what deltic does not support.
+pub(super) fn advice() -> String {
+    format!("; deltic cannot write the table; {ENGINE_ADVICE}")
 }
 
 /// An error of what stands in a table's metadata.
 pub(super) fn in_sql(what: &impl fmt::Display, sql: &str, error: &Error) -> Error {
-    let (message, advice) = (error.message(), "deltic cannot write the table");
+    let message = error.message();
     match error.kind() {
-        kind @ Kind::Unsupported { .. } => Error::new(kind.clone(), format!("{what} ({sql}): {message}; {advice}")),
+        kind @ Kind::Unsupported { .. } => Error::new(
+            kind.clone(),
+            format!("{what} ({sql}): {message}; deltic cannot write the table; {ENGINE_ADVICE}"),
+        ),
         kind => Error::new(kind.clone(), format!("{what} ({sql}): {message}")),
     }
 }

@@ -5,12 +5,14 @@
 use std::collections::BTreeMap;
 
 use deltic_protocol::action::Add;
+use deltic_protocol::constraint::Rule;
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::property::PageVersion;
 use deltic_protocol::schema::mapping::{ColumnMapping, FIELD_ID, PHYSICAL_NAME};
-use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
+use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema, json as schema_json};
 use deltic_protocol::stats::collect::{IndexedColumns, STRING_PREFIX_LENGTH};
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::input::identity::Numbering;
 use super::input::rules::WriteRules;
@@ -241,6 +243,26 @@ impl WritePlan {
     /// `Invalid` if the bytes are something else, or of another release of deltic.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
         unpack("write plan", bytes)
+    }
+
+    /// What the engine that has the rows must evaluate, as JSON; `None` if there is nothing.
+    pub fn external_rules(&self) -> Option<Value> {
+        let spec = &self.spec;
+        let external = spec.rules.as_ref().map(|rules| &rules.external).filter(|external| !external.is_empty())?;
+        let conditions = external.conditions.iter().map(|of| {
+            let generated = if let Rule::Generated(column) = &of.rule { Some(column) } else { None };
+            json!({"column": of.column, "rule": of.rule.to_string(), "sql": of.sql, "generated": generated,
+                "refusal": of.refusal})
+        });
+        let columns = external.columns.iter().map(|of| {
+            let is_default = matches!(of.rule, Rule::Default(_));
+            json!({"name": of.name, "rule": of.rule.to_string(), "sql": of.sql, "is_default": is_default,
+                "refusal": of.refusal})
+        });
+        let (conditions, columns): (Vec<Value>, Vec<Value>) = (conditions.collect(), columns.collect());
+        let schema = schema_json::to_json(&spec.schema);
+        Some(json!({"schema": schema, "partition_columns": spec.partition_columns, "conditions": conditions,
+            "columns": columns}))
     }
 }
 

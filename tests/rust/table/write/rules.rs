@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{ArrayRef, Int32Array, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_array::{ArrayRef, BooleanArray, Int32Array, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_schema::{DataType as A, Field, Fields};
+use deltic_protocol::constraint::{ExternalRules, Rules};
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::schema::TableSchema;
 use deltic_store::Storage;
@@ -38,7 +39,7 @@ impl Table {
         let mut spec = WriteSpec::new(TableSchema::parse(schema).unwrap(), names);
         let constraints: BTreeMap<String, String> =
             constraints.iter().map(|(name, sql)| ((*name).to_owned(), (*sql).to_owned())).collect();
-        spec.rules = Some(WriteRules { constraints, now: Some(NOW) });
+        spec.rules = Some(WriteRules { constraints, now: Some(NOW), external: ExternalRules::default() });
         Self { dir: TempDir::new().unwrap(), spec }
     }
 
@@ -229,4 +230,108 @@ async fn rewritten_rows_are_not_checked() {
     let mut table = Table::new(&[plain("a", "long")], &[], &[("never", "FALSE")]);
     table.spec.rules = None;
     assert_eq!(table.stored(rows(vec![("a", longs(vec![1]))])).await.num_rows(), 1);
+}
+
+/// The rules of a table that another engine evaluates, for rows with these columns.
+fn external(table: &Table, given: &[&str]) -> ExternalRules {
+    let rules = table.spec.rules.as_ref().unwrap();
+    Rules::external(&table.spec.schema, &rules.constraints, rules.now, given).unwrap()
+}
+
+#[tokio::test]
+async fn external_conditions_are_demanded() {
+    let generated = json!({"delta.generationExpression": "frob(a)"});
+    let mut table = Table::new(
+        &[plain("a", "long"), field("g", &json!("long"), &generated), plain("_deltic_condition_0", "long")],
+        &[],
+        &[("odd", "frob(a) > INTERVAL 1 DAY"), ("small", "a < 5")],
+    );
+    let found = external(&table, &["A"]);
+    let conditions: Vec<(&str, &str)> =
+        found.conditions.iter().map(|of| (of.column.as_str(), of.sql.as_str())).collect();
+    assert_eq!(conditions, [("__deltic_condition_0", "frob(a) > INTERVAL 1 DAY")]);
+    assert_eq!(found.columns.iter().map(|of| of.name.as_str()).collect::<Vec<_>>(), ["g"]);
+    assert_eq!(found.columns[0].refusal.as_ref().unwrap().features, ["function frob"]);
+    table.spec.rules.as_mut().unwrap().external = found;
+
+    let booleans = |values: Vec<Option<bool>>| Arc::new(BooleanArray::from(values)) as ArrayRef;
+    let two = |values| {
+        let conditions = ("__deltic_condition_0", booleans(values));
+        rows(vec![("a", longs(vec![1, 2])), conditions, ("G", longs(vec![7, 8]))])
+    };
+    let stored = table.stored(two(vec![Some(true), Some(true)])).await;
+    assert_eq!(stored.column_by_name("g").unwrap().as_primitive::<Int64Type>().values(), &[7, 8]);
+    assert_eq!(stored.num_columns(), 3, "{:?}", stored.schema());
+
+    table.dir = TempDir::new().unwrap();
+    for values in [vec![Some(true), Some(false)], vec![Some(true), None]] {
+        let error = table.refused(vec![two(vec![Some(true), Some(true)]), two(values)]).await;
+        assert_eq!(
+            error.message(),
+            "the CHECK constraint `odd` (frob(a) > INTERVAL 1 DAY) is violated by row 3 (the first is 0) of the data: a = 2"
+        );
+    }
+    let known =
+        rows(vec![("a", longs(vec![9])), ("g", longs(vec![9])), ("__deltic_condition_0", booleans(vec![Some(true)]))]);
+    assert!(table.refused(vec![known]).await.message().contains("`small`"), "deltic evaluates the rest");
+    for (lacking, named) in [
+        (rows(vec![("a", longs(vec![1])), ("g", longs(vec![1]))]), "the CHECK constraint `odd`"),
+        (rows(vec![("a", longs(vec![1])), ("__deltic_condition_0", booleans(vec![Some(true)]))]), "column `g`"),
+        (
+            rows(vec![("a", longs(vec![1])), ("g", longs(vec![1])), ("__deltic_condition_0", longs(vec![1]))]),
+            "the CHECK constraint `odd`",
+        ),
+    ] {
+        let error = table.refused(vec![lacking]).await;
+        assert_eq!(*error.kind(), Kind::Invalid);
+        assert!(error.message().contains(named) && error.message().contains("deltic.spark.write"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_given_value_of_a_column_that_another_engine_generates() {
+    let generated = json!({"delta.generationExpression": "frob(a)"});
+    let default = json!({"CURRENT_DEFAULT": "frob()"});
+    let fields = [
+        plain("a", "long"),
+        field("g", &json!("long"), &generated),
+        field("d", &json!("long"), &default),
+        field("known", &json!("long"), &json!({"CURRENT_DEFAULT": "7"})),
+    ];
+    let mut table = Table::new(&fields, &[], &[]);
+    let names = |found: &ExternalRules| found.columns.iter().map(|of| of.name.clone()).collect::<Vec<_>>();
+    let found = external(&table, &["a", "g", "d"]);
+    assert_eq!(names(&found), ["known"], "conditions may depend on it");
+    assert_eq!(found.conditions[0].rule.to_string(), "the expression of the generated column `g`");
+    assert_eq!(names(&external(&table, &["a"])), ["g", "d", "known"]);
+    let only_default = Table::new(&[plain("a", "long"), field("d", &json!("long"), &default)], &[], &[]);
+    assert!(external(&only_default, &["a", "d"]).is_empty(), "the default is not needed");
+    table.spec.rules.as_mut().unwrap().external = found;
+    let given = |holds: bool| {
+        let columns = vec![("a", longs(vec![1])), ("g", longs(vec![2])), ("d", longs(vec![3]))];
+        let condition: ArrayRef = Arc::new(BooleanArray::from(vec![holds]));
+        rows([columns, vec![("known", longs(vec![4])), ("_deltic_condition_0", condition)]].concat())
+    };
+    let error = table.refused(vec![given(false)]).await;
+    assert!(error.message().contains("`g` (frob(a)) gives: g = 2, a = 1"), "{error}");
+    let stored = table.stored(given(true)).await;
+    assert_eq!(stored.column_by_name("known").unwrap().as_primitive::<Int64Type>().values(), &[4]);
+}
+
+#[test]
+fn what_no_engine_may_evaluate() {
+    for (sql, expected) in [("frob(h)", "depends on `h`"), ("rand() + frob(a)", "not always give the same value")] {
+        let generated = |sql: &str| json!({"delta.generationExpression": sql});
+        let fields = [
+            plain("a", "long"),
+            field("g", &json!("double"), &generated(sql)),
+            field("h", &json!("double"), &generated("a * 2D")),
+        ];
+        let table = Table::new(&fields, &[], &[("frob", "frob(a)")]);
+        let error = Rules::external(&table.spec.schema, &BTreeMap::new(), None, &["a"]).unwrap_err();
+        assert!(error.message().contains(expected), "{error}");
+    }
+    let broken = Table::new(&[field("a", &json!("long"), &json!({"delta.invariants": "{}"}))], &[], &[]);
+    let error = Rules::external(&broken.spec.schema, &BTreeMap::new(), None, &["a"]).unwrap_err();
+    assert_eq!(*error.kind(), Kind::Corrupt);
 }

@@ -45,6 +45,7 @@ impl Transaction {
             base: Base { snapshot: None, latest: None, ..self.base.clone() },
             write: Write {
                 is_write: self.write.is_write,
+                engine_evaluates: self.write.engine_evaluates,
                 rearrange_only: self.write.rearrange_only,
                 file_options: self.write.file_options.clone(),
                 ..Write::default()

@@ -156,6 +156,8 @@ pub struct WriteOptions {
     pub name: Option<String>,
     /// Description of a new table.
     pub description: Option<String>,
+    /// Whether the engine that has the rows evaluates the table's rules that deltic cannot evaluate.
+    pub engine_evaluates: bool,
     /// Whether the new rows are those that the table has, in other files: `dataChange` is false.
     pub rearrange_only: bool,
     /// How its files are written.

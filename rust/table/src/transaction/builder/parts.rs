@@ -45,6 +45,8 @@ pub(super) struct Write {
     pub(super) replace_where_pending: Option<String>,
     /// The condition that added rows must make TRUE.
     pub(super) replace_where: Option<String>,
+    /// Whether the engine that has the rows evaluates the table's rules that deltic cannot evaluate.
+    pub(super) engine_evaluates: bool,
     /// Whether the added rows are the removed ones, in other files.
     pub(super) rearrange_only: bool,
     /// How files are written.

@@ -221,16 +221,16 @@ impl DataWriter {
         };
         let piece = self.identities.fill(piece)?;
         let split = move || {
-            let (piece, computed) = match &setup.rules {
-                Some(rules) => rules.fill(piece, first)?,
-                None => (piece, Vec::new()),
-            };
-            let rows = setup.conformer.conform_from(&piece, first)?;
+            let filled = setup.rules.as_ref().map(|rules| rules.fill(piece.clone(), first)).transpose()?;
+            let piece = filled.as_ref().map_or(&piece, |filled| &filled.rows);
+            let rows = setup.conformer.conform_from(piece, first)?;
             setup.lengths.check(&rows, first)?;
             if setup.rules.is_some() || setup.condition.is_some() {
                 // Conditions are evaluated on the rows as they will be read: an empty string in a partition column is NULL.
                 let stored = setup.splitter.normalised(&rows)?;
-                setup.rules.as_ref().map_or(Ok(()), |rules| rules.check(&stored, &computed, first))?;
+                if let Some((rules, filled)) = setup.rules.as_ref().zip(filled.as_ref()) {
+                    rules.check(&stored, filled, first)?;
+                }
                 setup.condition.as_ref().map_or(Ok(()), |condition| condition.check(&stored, first))?;
             }
             let mut divided = setup.splitter.divide(&rows, &strings)?;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use arrow_schema::Schema;
 use deltic_protocol::action::Metadata;
-use deltic_protocol::constraint::check_constraints;
+use deltic_protocol::constraint::{ENGINE_ADVICE, ExternalRules, Rules, check_constraints};
 use deltic_protocol::feature;
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
@@ -24,7 +24,7 @@ use super::{
     HandleCache, HandleState, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, Transaction,
     TransactionOptions, Write, WriteOptions,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Kind, Result};
 use crate::snapshot::Snapshot;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
@@ -95,7 +95,8 @@ impl Transaction {
             commit_empty: true,
         };
         let (mode, file_options) = (options.mode, options.files.clone());
-        let write = Write { is_write: true, mode, file_options, ..Write::default() };
+        let engine_evaluates = options.engine_evaluates;
+        let write = Write { is_write: true, mode, file_options, engine_evaluates, ..Write::default() };
         Ok(Self { write, now_ms: Some(now_ms), ..Self::new(storage, begin)? })
     }
 
@@ -197,9 +198,13 @@ impl Transaction {
         let shape = self.shape_after()?;
         let mut spec = self.file_spec(&shape)?;
         spec.identities = self.identity_columns(&shape.schema, schema)?;
-        spec.rules = Some(self.write_rules()?);
+        let mut rules = self.write_rules()?;
+        if self.write.engine_evaluates {
+            rules.external = external_rules(&shape, &rules, schema)?;
+        }
+        spec.rules = Some(rules);
         let replaces_all_rows = matches!(self.write.overwrites, Overwrites::Table);
-        check_columns(&shape, &spec, (schema, replaces_all_rows))?;
+        check_columns(&shape, &spec, (schema, replaces_all_rows)).map_err(|e| with_advice(e, &shape, &spec, schema))?;
         spec.rearrange_only = self.write.rearrange_only;
         spec.replace_where.clone_from(&self.write.replace_where);
         spec.id_prefix = self.id_prefix();
@@ -230,7 +235,8 @@ impl Transaction {
     /// The table's rules for new rows.
     pub(super) fn write_rules(&self) -> Result<WriteRules> {
         let constraints = check_constraints(Properties::of(self.protocol_and_metadata()?.1));
-        Ok(WriteRules { constraints, now: self.now_ms.map(|ms| ms.saturating_mul(1000)) })
+        let now = self.now_ms.map(|ms| ms.saturating_mul(1000));
+        Ok(WriteRules { constraints, now, external: ExternalRules::default() })
     }
 
     /// The table's rules for rows that are changed at this time, in milliseconds since the epoch.
@@ -330,6 +336,27 @@ fn check_existing(shape: &TableShape, options: &WriteOptions) -> Result<()> {
     Ok(())
 }
 
+/// The rules that the engine that has these rows must evaluate.
+fn external_rules(shape: &TableShape, rules: &WriteRules, rows: &Schema) -> Result<ExternalRules> {
+    let given: Vec<&str> = rows.fields().iter().map(|field| field.name().as_str()).collect();
+    Rules::external(&shape.schema, &rules.constraints, rules.now, &given)
+}
+
+/// An error of SQL that deltic cannot read, with what the caller can do.
+fn with_advice(error: Error, shape: &TableShape, spec: &WriteSpec, rows: &Schema) -> Error {
+    let external = spec.rules.as_ref().and_then(|rules| external_rules(shape, rules, rows).ok()).unwrap_or_default();
+    let refusals = external.conditions.iter().map(|of| &of.refusal);
+    let mut refusals = refusals.chain(external.columns.iter().filter_map(|of| of.refusal.as_ref()));
+    match error.kind() {
+        kind @ Kind::Invalid if refusals.any(|of| of.message == error.message()) => {
+            // The message may end with the place in the SQL, on a line of its own.
+            let separator = if error.message().contains('\n') { "\n" } else { "; " };
+            Error::new(kind.clone(), format!("{}{separator}{ENGINE_ADVICE}", error.message()))
+        }
+        _ => error,
+    }
+}
+
 /// Checks the columns of rows without any row, so that errors occur before a file is written.
 fn check_columns(shape: &TableShape, spec: &WriteSpec, (rows, replaces_all_rows): (&Schema, bool)) -> Result<()> {
     check_extensions(rows)?;
@@ -340,7 +367,7 @@ fn check_columns(shape: &TableShape, spec: &WriteSpec, (rows, replaces_all_rows)
     let mut none = Identities::new(spec.identities.clone()).fill(RecordBatch::new_empty(Arc::new(rows.clone())))?;
     let rules = RowRules::new(&shape.schema, spec.rules.as_ref(), &shape.partition_columns)?;
     if let Some(rules) = &rules {
-        (none, _) = rules.fill(none, 0)?;
+        none = rules.fill(rules.with_external_columns(none)?, 0)?.rows;
     }
     conformer.conform(&none).map(drop)
 }

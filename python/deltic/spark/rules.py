@@ -1,0 +1,228 @@
+"""Lets Spark evaluate the rules of a table that deltic does not know, for the rows of a DataFrame.
+
+The write plan lists them (`_deltic.external_rules`): CHECK constraints, invariants, generated columns and defaults.
+Spark computes the columns that the rows lack, in the types of the table, and a column of booleans for each condition.
+The tasks demand these booleans, check them, and do not store them. All SQL is analysed before a task runs. It means
+what it means in the session: its time zone and `spark.sql.ansi.enabled` apply, as in delta-spark. Proved by
+`tests/spark/test_rules.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NoReturn
+
+import pyarrow as pa
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    NullType,
+    NumericType,
+    StringType,
+    StructField,
+    TimestampNTZType,
+    TimestampType,
+)
+from pyspark.sql.utils import is_remote
+
+from deltic import _deltic
+from deltic.errors import InvalidInputError, UnsupportedFeatureError
+from deltic.spark.types import schema_of, type_without_nullability
+
+__all__ = ["column", "evaluated"]
+
+_NOT_OF_ONE_ROW = re.compile(
+    r"\b(?:select|(?:try_)?reflect|java_method)\b|\b(?:over|identifier)\s*\(|--|/\*", re.IGNORECASE
+)
+"""What a rule may not have: it is text of the table's metadata, and must do no more than compute a value of one row.
+Comments could hide the rest."""
+_IDENTITY = "delta.identity.start"
+_TIMES = (DateType, TimestampType, TimestampNTZType)
+
+
+def column(name: str) -> Column:
+    """The column of a name that may have dots and backticks."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+def evaluated(df: DataFrame, plan: bytes, rows: pa.Schema) -> tuple[DataFrame, list[str]]:
+    """The rows with what Spark must evaluate for a write plan, in numbered columns; and the names of the columns.
+
+    Raises `UnsupportedFeatureError` or `InvalidInputError`, naming the rule, for one that Spark does not evaluate
+    either.
+    """
+    # Spark looks up the columns by name later, and takes a dot in a name for a path into a struct.
+    rules = _deltic.external_rules(plan)
+    if rules is None:
+        frame, names = df, list(rows.names)
+    else:
+        frame, names = _Evaluation(df, json.loads(rules)).frame_and_names(list(rows.names))
+    return frame.toDF(*(f"c{at}" for at in range(len(names)))), names
+
+
+@dataclass
+class _Evaluation:
+    """The evaluation of some rules on the rows of a DataFrame."""
+
+    df: DataFrame
+    rules: dict[str, Any]
+    prefix: str = field(default_factory=lambda: f"_{uuid.uuid4().hex}_")
+    """The beginning of names that no column has."""
+
+    @cached_property
+    def columns(self) -> dict[str, StructField]:
+        """The columns of the table."""
+        return {field.name: field for field in schema_of(self.rules["schema"]).fields}
+
+    @cached_property
+    def no_rows(self) -> DataFrame:
+        """No rows of the table, with one more column."""
+        columns = [F.lit(None).cast(of.dataType).alias(of.name) for of in self.columns.values()]
+        return self.df.sparkSession.range(0).select(F.col("id").alias(self.prefix), *columns)
+
+    def frame_and_names(self, names: list[str]) -> tuple[DataFrame, list[str]]:
+        given = [f"{self.prefix}given_{at}" for at in range(len(names))]
+        frame = self._with_given(self.df.toDF(*given), names, given)
+        computed = self.rules["columns"]
+        frame = self._with_computed(frame, [rule for rule in computed if rule["is_default"]])
+        frame = self._with_computed(frame, [rule for rule in computed if not rule["is_default"]])
+        conditions = [
+            self._condition(rule).alias(f"{self.prefix}{rule['column']}") for rule in self.rules["conditions"]
+        ]
+        values = [*map(F.col, given), *(column(rule["name"]) for rule in computed), *conditions]
+        added = [rule["name"] for rule in computed] + [rule["column"] for rule in self.rules["conditions"]]
+        return frame.select(*values), names + added
+
+    def _with_given(self, frame: DataFrame, names: list[str], given: list[str]) -> DataFrame:
+        """The rows with the columns of the table as they will be stored, except those that the table computes."""
+        positions = {name.lower(): at for at, name in enumerate(names)}
+        identities = {of["name"] for of in json.loads(self.rules["schema"])["fields"] if _IDENTITY in of["metadata"]}
+        later = identities | {rule["name"] for rule in self.rules["columns"]}
+        stored = []
+        for of in self.columns.values():
+            at = positions.get(of.name.lower())
+            if at is not None:
+                values = _as_stored(F.col(given[at]), self.df.schema.fields[at].dataType, of)
+            elif of.name not in later:
+                values = F.lit(None).cast(of.dataType)
+            else:
+                continue
+            stored.append(self._in_partition(values, of).alias(of.name, metadata={}))
+        return frame.select("*", *stored)
+
+    def _with_computed(self, frame: DataFrame, rules: list[dict[str, Any]]) -> DataFrame:
+        """The rows with columns of the table that Spark computes. A value is computed once for each row."""
+        values = [(f"{self.prefix}value_{rule['name']}", rule) for rule in rules]
+        kinds = [self._analysed(rule) for rule in rules]
+        frame = frame.select("*", *(_value(rule).alias(name) for name, rule in values))
+        stored = []
+        for (name, rule), kind in zip(values, kinds, strict=True):
+            of = self.columns[rule["name"]]
+            stored.append(self._in_partition(_converted(column(name), kind, of, rule), of).alias(of.name, metadata={}))
+        return frame.select("*", *stored)
+
+    def _condition(self, rule: dict[str, Any]) -> Column:
+        kind = self._analysed(rule)
+        if rule["generated"] is not None:
+            of = self.columns[rule["generated"]]
+            return column(of.name).eqNullSafe(self._in_partition(_converted(_value(rule), kind, of, rule), of))
+        if not isinstance(kind, BooleanType | NullType):
+            _refuse(rule, f"it is not a condition but a value of type {kind.simpleString()}")
+        return _value(rule).cast("boolean")
+
+    def _in_partition(self, values: Column, of: StructField) -> Column:
+        """The values as readers get them: there are no empty strings among partition values."""
+        if of.name in self.rules["partition_columns"] and isinstance(of.dataType, StringType | BinaryType):
+            return F.when(F.length(values) > 0, values)
+        return values
+
+    def _analysed(self, rule: dict[str, Any]) -> DataType:
+        """The type of a rule's SQL."""
+        if (found := _NOT_OF_ONE_ROW.search(rule["sql"])) is not None:
+            _refuse(rule, f"deltic does not pass SQL with `{found[0]}` to it")
+        is_default = rule.get("is_default", False)
+        # A default names no columns.
+        frame = self.no_rows.select(self.prefix) if is_default else self.no_rows
+        try:
+            # Beside a column Spark accepts no aggregate.
+            value = frame.select(self.prefix, _value(rule))
+            kind = value.schema.fields[1].dataType
+            # Connect does not tell.
+            analysed = None if is_remote() else value._jdf.queryExecution().analyzed()
+            is_determined = is_default or analysed is None or analysed.deterministic()
+            reads_more = analysed is not None and not analysed.subqueriesAll().isEmpty()
+        except (Py4JError, PySparkException) as error:
+            _refuse(rule, str(error).strip().partition("\n")[0])
+        if not is_determined:
+            _refuse(rule, "it does not always give the same value for the same row")
+        if reads_more:
+            _refuse(rule, "deltic does not pass SQL with subqueries to it")
+        return kind
+
+
+def _value(rule: dict[str, Any]) -> Column:
+    """The value of a rule's SQL. Inside another expression Spark accepts nothing that makes several rows or columns."""
+    return F.coalesce(F.expr(rule["sql"]))
+
+
+def _as_stored(values: Column, given: DataType, of: StructField) -> Column:
+    """Values of the rows in the type of the table's column; the tasks refuse numbers that are not exact in it."""
+    if _is_same(given, of.dataType):
+        return values
+    kinds = (given, of.dataType)
+    floats = [isinstance(kind, FractionalType) and not isinstance(kind, DecimalType) for kind in kinds]
+    decimals = [isinstance(kind, DecimalType) for kind in kinds]
+    if all(isinstance(kind, NumericType) for kind in kinds) and not (any(floats) and any(decimals)):
+        return values.try_cast(of.dataType)
+    raise InvalidInputError(
+        f"the column `{of.name}` is {given.simpleString()}, and {of.dataType.simpleString()} in the table, which has "
+        "rules that Spark evaluates: cast it to the table's type"
+    )
+
+
+def _converted(values: Column, kind: DataType, of: StructField, rule: dict[str, Any]) -> Column:
+    """Computed values in the type of their column; a value that it cannot have is an error of the task."""
+    wanted = of.dataType
+    if _is_same(kind, wanted):
+        return values
+    if isinstance(kind, NullType):
+        return values.cast(wanted)
+    both = (kind, wanted)
+    is_text = isinstance(wanted, StringType) and isinstance(kind, (NumericType, BooleanType, *_TIMES))
+    if not is_text and not any(all(isinstance(one, of_kind) for one in both) for of_kind in (NumericType, _TIMES)):
+        _refuse(rule, f"its value is {kind.simpleString()}, and the column is {wanted.simpleString()}")
+    converted = values.try_cast(wanted)
+    message = f"{rule['rule']} ({rule['sql']}) gives a value that the type {wanted.simpleString()} cannot have"
+    return F.when(values.isNotNull() & converted.isNull(), F.raise_error(F.lit(message))).otherwise(converted)
+
+
+def _is_same(one: DataType, other: DataType) -> bool:
+    return bool(type_without_nullability(one) == type_without_nullability(other))
+
+
+def _refuse(rule: dict[str, Any], why: str) -> NoReturn:
+    """Raise the error of a rule that nobody evaluates."""
+    refusal = rule["refusal"]
+    if refusal is None:
+        raise InvalidInputError(
+            f"{rule['rule']} ({rule['sql']}) must be evaluated by Spark, as the table has other rules that only Spark "
+            f"evaluates, and Spark does not evaluate it: {why}"
+        )
+    # The message may end with the place in the SQL, on a line of its own.
+    separator = "\n" if "\n" in refusal["message"] else "; "
+    message = f"{refusal['message']}{separator}Spark does not evaluate it either: {why}"
+    if refusal["features"]:
+        raise UnsupportedFeatureError(message, features=refusal["features"])
+    raise InvalidInputError(message)
