@@ -958,7 +958,7 @@ fn task_groups_have_a_byte_form() {
     let bytes = group.to_bytes().unwrap();
     assert_eq!(TaskGroup::from_bytes(&bytes).unwrap(), group);
     let mut other = bytes.clone();
-    let form = other.windows(3).position(|three| three == b":10").unwrap();
+    let form = other.windows(3).position(|three| three == b":11").unwrap();
     other[form + 2] = b'5';
     for wrong in [&[][..], &other, &bytes[..bytes.len() - 1], b"\x01{}", b"{}"] {
         assert_eq!(TaskGroup::from_bytes(wrong).unwrap_err().kind(), &Kind::Invalid);

@@ -144,10 +144,12 @@ async fn missing_versions_are_errors() {
 }
 
 #[tokio::test]
-async fn restoring_the_newest_version_changes_no_file() {
-    let restored = back(&two_versions(), 2, &[]).await.unwrap();
-    assert_eq!((restored.version, restored.restored_version), (Some(3), 2));
+async fn restoring_the_newest_version_makes_no_commit() {
+    let sample = two_versions();
+    let restored = back(&sample, 2, &[]).await.unwrap();
+    assert_eq!((restored.version, restored.restored_version), (None, 2));
     assert_eq!((restored.num_restored_files, restored.num_removed_files), (0, 0));
+    assert_eq!(sample.open().await.unwrap().version(), 2);
 }
 
 async fn cloned(
