@@ -31,12 +31,16 @@ def inventory_rows(frame: Any) -> pa.RecordBatchReader:
                 writer.write(batch)
             yield pa.record_batch([pa.array([sink.getvalue().to_pybytes()], pa.binary())], names=["rows"])
 
+    types = [kind for _, kind in frame.dtypes]
     places = [at for at, name in enumerate(frame.columns) if name in _COLUMNS]
     names = [frame.columns[at] for at in places]
     # Spark looks up columns by name, and takes a dot in a name for a path into a struct.
-    numbered = frame.toDF(*(f"c{at}" for at in range(len(frame.columns)))).select(*(f"c{at}" for at in places))
-    types = numbered.limit(0).toArrow().schema.types
-    schema = pa.schema([pa.field(name, type) for name, type in zip(names, types, strict=True)])
+    numbered = frame.toDF(*(f"c{at}" for at in range(len(frame.columns))))
+    # A time without a zone is one of the session's zone, as for Spark.
+    zoned = [f"CAST(c{at} AS TIMESTAMP) AS c{at}" if types[at] == "timestamp_ntz" else f"c{at}" for at in places]
+    numbered = numbered.selectExpr(*zoned)
+    fields = numbered.limit(0).toArrow().schema
+    schema = pa.schema([pa.field(name, field.type) for name, field in zip(names, fields, strict=True)])
 
     def batches() -> Iterator[pa.RecordBatch]:
         for row in numbered.mapInArrow(as_bytes, "rows binary").toLocalIterator():

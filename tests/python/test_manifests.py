@@ -182,6 +182,19 @@ def test_only_the_manifests_of_touched_partitions_are_written() -> None:
         assert table.snapshot().version == 4
 
 
+def test_partitions_that_share_a_folder_share_a_manifest(uri: str) -> None:
+    null = pa.array([None], pa.string())
+    data = pa.table({"p": ["__HIVE_DEFAULT_PARTITION__"], "n": [1]})
+    deltic.write(uri, data, partition_by="p", properties=ENABLED)
+    deltic.write(uri, pa.table({"p": null, "n": [2]}))
+    table = Table(uri)
+    assert listed(uri) == live(table)
+    assert len(listed(uri)) == 2
+    table.delete("p IS NULL")
+    assert listed(uri) == live(table)
+    assert len(listed(uri)) == 1
+
+
 def test_concurrent_writers_leave_the_manifests_of_the_newest_version(uri: str) -> None:
     deltic.write(uri, pa.table({"p": range(4), "n": range(4)}), partition_by=["p"], properties=ENABLED)
 

@@ -143,8 +143,9 @@ def test_an_inventory(spark: SparkSession, uri: str) -> None:
     assert table.scan().to_arrow().num_rows == 2
 
 
+@pytest.mark.parametrize("time", ["timestamp", "timestamp_ntz"])
 @pytest.mark.parametrize("where", ["executors", "driver"])
-def test_times_of_an_inventory_are_instants(spark: SparkSession, uri: str, where: str) -> None:
+def test_times_of_an_inventory_are_instants(spark: SparkSession, uri: str, where: str, time: str) -> None:
     """The session's time zone is eight hours from UTC."""
     table = made(uri)
     old, young = sorted(path for path in files_of(uri) if "left" in path or "root" in path)[:2]
@@ -155,6 +156,7 @@ def test_times_of_an_inventory_are_instants(spark: SparkSession, uri: str, where
     rows = [(path, "4", False, now - age) for path, age in ages.items()]
     rows.append((None, "no number", True, None))  # a folder
     listed = spark.createDataFrame(rows, "path string, length string, isDir boolean, modificationTime timestamp")
+    listed = listed.withColumn("modificationTime", listed["modificationTime"].cast(time))
     before = files_of(uri)
     if where == "driver":
         table.vacuum(inventory=listed)

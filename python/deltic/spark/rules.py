@@ -32,6 +32,7 @@ from pyspark.sql.types import (
     NumericType,
     StringType,
     StructField,
+    StructType,
     TimestampNTZType,
     TimestampType,
 )
@@ -39,15 +40,16 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.spark.types import schema_of, type_without_nullability
+from deltic.spark.time_zone import refuse_dependent, session_zone
+from deltic.spark.types import schema_of, to_arrow, type_without_nullability
 
 __all__ = ["column", "evaluated"]
 
 _NOT_OF_ONE_ROW = re.compile(
-    r"\b(?:select|(?:try_)?reflect|java_method)\b|\b(?:over|identifier)\s*\(|--|/\*", re.IGNORECASE
+    r"\b(?:select|(?:try_)?reflect|java_method)\b|\b(?:over|identifier)\s*\(|--|/\*|[(,.]\s*\*\s*[),]", re.IGNORECASE
 )
 """What a rule may not have: it is text of the table's metadata, and must do no more than compute a value of one row.
-Comments could hide the rest."""
+Comments could hide the rest, and `*` would be all columns of the DataFrame."""
 _IDENTITY = "delta.identity.start"
 _TIMES = (DateType, TimestampType, TimestampNTZType)
 
@@ -68,7 +70,13 @@ def evaluated(df: DataFrame, plan: bytes, rows: pa.Schema) -> tuple[DataFrame, l
     if rules is None:
         frame, names = df, list(rows.names)
     else:
-        frame, names = _Evaluation(df, json.loads(rules)).frame_and_names(list(rows.names))
+        if is_remote():
+            raise UnsupportedFeatureError(
+                "the table has rules that only Spark evaluates, and Spark Connect does not show what their SQL does: "
+                "write with a classic session of Spark",
+                features=["rules that only Spark evaluates"],
+            )
+        frame, names = _Evaluation(df, json.loads(rules), list(rows.names)).frame_and_names()
     return frame.toDF(*(f"c{at}" for at in range(len(names)))), names
 
 
@@ -78,6 +86,8 @@ class _Evaluation:
 
     df: DataFrame
     rules: dict[str, Any]
+    names: list[str]
+    """The names of the rows' columns."""
     prefix: str = field(default_factory=lambda: f"_{uuid.uuid4().hex}_")
     """The beginning of names that no column has."""
 
@@ -87,15 +97,24 @@ class _Evaluation:
         return {field.name: field for field in schema_of(self.rules["schema"]).fields}
 
     @cached_property
+    def later(self) -> set[str]:
+        """Identity columns that the rows lack: the tasks compute them."""
+        given = {name.lower() for name in self.names}
+        fields = json.loads(self.rules["schema"])["fields"]
+        return {of["name"] for of in fields if _IDENTITY in of["metadata"] and of["name"].lower() not in given}
+
+    @cached_property
     def no_rows(self) -> DataFrame:
         """No rows of the table, with one more column."""
-        columns = [F.lit(None).cast(of.dataType).alias(of.name) for of in self.columns.values()]
+        known = [of for of in self.columns.values() if of.name not in self.later]
+        columns = [F.lit(None).cast(of.dataType).alias(of.name) for of in known]
         return self.df.sparkSession.range(0).select(F.col("id").alias(self.prefix), *columns)
 
-    def frame_and_names(self, names: list[str]) -> tuple[DataFrame, list[str]]:
-        given = [f"{self.prefix}given_{at}" for at in range(len(names))]
-        frame = self._with_given(self.df.toDF(*given), names, given)
+    def frame_and_names(self) -> tuple[DataFrame, list[str]]:
+        given = [f"{self.prefix}given_{at}" for at in range(len(self.names))]
+        frame = self._with_given(self.df.toDF(*given), given)
         computed = self.rules["columns"]
+        self._refuse_dependent([rule for rule in computed if rule["refusal"] is None])
         frame = self._with_computed(frame, [rule for rule in computed if rule["is_default"]])
         frame = self._with_computed(frame, [rule for rule in computed if not rule["is_default"]])
         conditions = [
@@ -103,13 +122,18 @@ class _Evaluation:
         ]
         values = [*map(F.col, given), *(column(rule["name"]) for rule in computed), *conditions]
         added = [rule["name"] for rule in computed] + [rule["column"] for rule in self.rules["conditions"]]
-        return frame.select(*values), names + added
+        return frame.select(*values), self.names + added
 
-    def _with_given(self, frame: DataFrame, names: list[str], given: list[str]) -> DataFrame:
+    def _refuse_dependent(self, rules: list[dict[str, Any]]) -> None:
+        """Refuse rules that deltic evaluates in UTC in other writes, and the session in its own zone."""
+        zone, columns = session_zone(self.df.sparkSession), [to_arrow(StructType(list(self.columns.values())))]
+        for rule in rules:
+            refuse_dependent(rule["sql"], f"{rule['rule']} ({rule['sql']})", zone, columns, rule["name"])
+
+    def _with_given(self, frame: DataFrame, given: list[str]) -> DataFrame:
         """The rows with the columns of the table as they will be stored, except those that the table computes."""
-        positions = {name.lower(): at for at, name in enumerate(names)}
-        identities = {of["name"] for of in json.loads(self.rules["schema"])["fields"] if _IDENTITY in of["metadata"]}
-        later = identities | {rule["name"] for rule in self.rules["columns"]}
+        positions = {name.lower(): at for at, name in enumerate(self.names)}
+        later = self.later | {rule["name"] for rule in self.rules["columns"]}
         stored = []
         for of in self.columns.values():
             at = positions.get(of.name.lower())
@@ -159,10 +183,9 @@ class _Evaluation:
             # Beside a column Spark accepts no aggregate.
             value = frame.select(self.prefix, _value(rule))
             kind = value.schema.fields[1].dataType
-            # Connect does not tell.
-            analysed = None if is_remote() else value._jdf.queryExecution().analyzed()
-            is_determined = is_default or analysed is None or analysed.deterministic()
-            reads_more = analysed is not None and not analysed.subqueriesAll().isEmpty()
+            analysed = value._jdf.queryExecution().analyzed()
+            is_determined = is_default or analysed.deterministic()
+            reads_more = not analysed.subqueriesAll().isEmpty()
         except (Py4JError, PySparkException) as error:
             _refuse(rule, str(error).strip().partition("\n")[0])
         if not is_determined:
@@ -220,9 +243,9 @@ def _refuse(rule: dict[str, Any], why: str) -> NoReturn:
             f"{rule['rule']} ({rule['sql']}) must be evaluated by Spark, as the table has other rules that only Spark "
             f"evaluates, and Spark does not evaluate it: {why}"
         )
-    # The message may end with the place in the SQL, on a line of its own.
-    separator = "\n" if "\n" in refusal["message"] else "; "
-    message = f"{refusal['message']}{separator}Spark does not evaluate it either: {why}"
+    # The message may end with the place in the SQL, on lines of their own.
+    first, *place = refusal["message"].split("\n")
+    message = "\n".join([f"{first}; Spark does not evaluate it either: {why}", *place])
     if refusal["features"]:
         raise UnsupportedFeatureError(message, features=refusal["features"])
     raise InvalidInputError(message)

@@ -5,7 +5,8 @@
 //! some of them replaced and others not. Manifests of partitions that no longer exist are deleted.
 //!
 //! Invariant: who writes a manifest, or deletes it, reads the log afterwards, and writes again if the partition's files have
-//! changed. So the last one to write has seen all commits, except those that write the manifest after it.
+//! changed. So the last one to write has seen all commits, except those that write the manifest after it. One that gives up, since
+//! the table changes each time, returns an error.
 //!
 //! Proved by `tests/python/test_manifests.py`, and by `tests/interop/test_manifests.py`, which compares with delta-spark.
 //!
@@ -21,16 +22,18 @@ use deltic_protocol::action::{Action, Metadata, PartitionValues};
 use deltic_protocol::commit::{Committed, Conflict};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
+use deltic_protocol::schema::PrimitiveType;
 use deltic_protocol::schema::mapping::ColumnMapping;
 use futures::TryStreamExt;
 use serde::Serialize;
 
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Kind, Result};
+use crate::file_index::PartitionColumn;
 use crate::parallel::run_to_end;
 use crate::scan::plan::files_in_partitions::{PartitionFiles, partition_files};
 use crate::snapshot::Snapshot;
-use crate::write::layout::hive_folder;
+use crate::write::layout::{NULL_DIRECTORY, hive_folder};
 use deltic_store::{Listed, Stop, Storage, decode_path};
 
 /// The folder of all manifests.
@@ -43,7 +46,7 @@ const FILE: &str = "manifest";
 const CONCURRENT_PUTS: usize = 16;
 
 /// How often manifests are written at most, if the table is changed each time meanwhile.
-const MAX_ATTEMPTS: usize = 5;
+const MAX_ATTEMPTS: usize = 20;
 
 /// The files of more partitions than this are found among all live files: a filter with so many values would take longer.
 const MAX_FILTERED_PARTITIONS: usize = 128;
@@ -297,6 +300,19 @@ fn path_of(shape: &TableShape, values: &PartitionValues) -> String {
     manifest(shape, shape.partition_columns.iter().map(|name| values.get(name).and_then(Option::as_deref)))
 }
 
+/// Whether other partitions may have the manifests of these: NULL has the folder of the string `NULL_DIRECTORY`.
+fn share_manifests(shape: &TableShape, partitions: &BTreeSet<PartitionValues>) -> Result<bool> {
+    for name in &shape.partition_columns {
+        let holds_any_text =
+            matches!(PartitionColumn::of(shape, name)?.leaf.data_type, PrimitiveType::String | PrimitiveType::Binary);
+        let mut values = partitions.iter().map(|values| values.get(name).and_then(Option::as_deref));
+        if holds_any_text && values.any(|value| matches!(value, None | Some("" | NULL_DIRECTORY))) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 fn text(mut lines: Vec<String>) -> Bytes {
     lines.sort();
     lines.into_iter().flat_map(|line| [line, "\n".to_owned()]).collect::<String>().into()
@@ -322,7 +338,7 @@ async fn lines(
     lines.wanted = partitions.map(|partitions| partitions.iter().map(|values| path_of(shape, values)).collect());
     match partitions {
         Some(partitions) if partitions.is_empty() => {}
-        Some(partitions) if partitions.len() <= MAX_FILTERED_PARTITIONS => {
+        Some(partitions) if partitions.len() <= MAX_FILTERED_PARTITIONS && !share_manifests(shape, partitions)? => {
             for files in partition_files(snapshot, partitions).await? {
                 match files {
                     PartitionFiles::Adds(adds) => lines.add_all(&adds)?,
