@@ -67,7 +67,7 @@ def test_delta_spark_reads_intervals(
     tracked = ("id", "_metadata.row_id", "_metadata.row_commit_version")
     before, ids = in_delta_spark(spark, uri), in_delta_spark(spark, uri, *tracked)
     zorder_by = ["k", "s"] if layout == "zorder" else None
-    result = deltic.spark.optimize(spark, uri, zorder_by=zorder_by, target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, zorder_by=zorder_by, target_file_size=20_000, max_tasks=1000)
     assert (len(result.versions), result.metrics["numRemovedFiles"]) == (1, 4)
     assert result.metrics["numAddedFiles"] > 4
     assert in_delta_spark(spark, uri) == before == rows(deltic.Table(uri).scan().to_arrow())

@@ -123,7 +123,7 @@ def test_rows_and_ids_stay(
 ) -> None:
     table = made(uri, properties=properties)
     before, version = contents(table), table.snapshot().version
-    result = deltic.spark.optimize(spark, uri, zorder_by=zorder_by, target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, zorder_by=zorder_by, target_file_size=20_000, max_tasks=1000)
     assert (result.versions, result.layout) == ([version + 1], "zorder")
     assert result.metrics["numRemovedFiles"] == FILES
     assert (result.metrics["numDeletionVectorsRemoved"] > 0) == bool(properties)
@@ -139,7 +139,7 @@ def test_rows_and_ids_stay(
 
 def test_files_of_different_intervals_do_not_overlap(spark: SparkSession, uri: str, intervals_of: Any) -> None:
     table = made(uri)
-    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     ((_, found),) = intervals_of
     by_path = {add["path"]: add for add in adds(uri, table.snapshot().version)}
     end = None
@@ -163,7 +163,7 @@ def test_every_type_travels(spark: SparkSession, uri: str, intervals_of: Any) ->
     for file in range(4):
         deltic.write(uri, given.slice(500 * file, 500))
     for column in ["string", "binary", "boolean", "date", "big_decimal", "float", "byte"]:
-        deltic.spark.optimize(spark, uri, zorder_by=[column, "struct.x"], target_file_size="20 kB")
+        deltic.spark.optimize(spark, uri, zorder_by=[column, "struct.x"], target_file_size="20 kB", max_tasks=1000)
         assert rows(Table(uri).scan().to_arrow()) == rows(given), column
     assert all(len(found) > 1 for _, found in intervals_of)
     assert len(intervals_of) == 7
@@ -175,7 +175,7 @@ def test_widened_columns(spark: SparkSession, uri: str, intervals_of: Any) -> No
     Table(uri).alter_column("k", type="long")
     more = [2**40 + n for n in range(3000)] + [None] * 10
     deltic.write(uri, pa.table({"k": pa.array(more, pa.int64())}))
-    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=5000)
+    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=5000, max_tasks=1000)
     assert rows(Table(uri).scan().to_arrow()) == rows(pa.table({"k": [*range(3000), *more]}))
     assert len(intervals_of[0][1]) > 1
 
@@ -183,13 +183,15 @@ def test_widened_columns(spark: SparkSession, uri: str, intervals_of: Any) -> No
 def test_a_clustered_table(spark: SparkSession, uri: str, intervals_of: Any) -> None:
     table = made(uri, cluster_by=["k", "s"])
     before = contents(table)
-    result = deltic.spark.optimize(spark, uri, target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, target_file_size=20_000, max_tasks=1000)
     assert (result.layout, len(result.versions), len(intervals_of[0][1]) > 1) == ("hilbert", 1, True)
     new = adds(uri, result.versions[0])
     assert {add["clusteringProvider"] for add in new} == {"liquid"}
     assert len({add["tags"]["ZCUBE_ID"] for add in new}) == 1, "it is one cube"
     assert contents(table) == before
-    assert deltic.spark.optimize(spark, uri, target_file_size=20_000).versions == [], "no rows were added"
+    assert deltic.spark.optimize(spark, uri, target_file_size=20_000, max_tasks=1000).versions == [], (
+        "no rows were added"
+    )
 
 
 def test_only_large_partitions_are_divided(spark: SparkSession, uri: str, intervals_of: Any) -> None:
@@ -197,7 +199,7 @@ def test_only_large_partitions_are_divided(spark: SparkSession, uri: str, interv
         large = pa.table({"p": ["large"] * 5000, "k": random.Random(file).sample(range(10**6), 5000)})
         deltic.write(uri, pa.concat_tables([large, pa.table({"p": ["small"], "k": [file]})]), partition_by=["p"])
     before = rows(Table(uri).scan().to_arrow())
-    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (len(result.versions), result.metrics["numRemovedFiles"]) == (1, 8)
     ((_, found),) = intervals_of
     new = {add["path"]: add["partitionValues"]["p"] for add in adds(uri, result.versions[0])}
@@ -215,6 +217,8 @@ def test_max_tasks(spark: SparkSession, uri: str, intervals_of: Any) -> None:
     assert all(len(paths) > 1 for paths in found)
     deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1)
     assert len(intervals_of) == 1, "one task rewrites all"
+    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    assert len(intervals_of) == 1, "nothing is divided on one machine"
     assert contents(table) == before
 
 
@@ -222,7 +226,7 @@ def test_the_session_stays(spark: SparkSession, uri: str, intervals_of: Any) -> 
     made(uri)
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
-    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (spark.conf.get(name), len(intervals_of)) == (before, 1)
     active = SparkSession.getActiveSession()
     assert active is not None
@@ -237,7 +241,7 @@ def test_partitions_with_several_intervals(
     monkeypatch.delattr("pyspark.sql.dataframe.DataFrame.repartitionById")
     table = made(uri, properties=IDS)
     before = contents(table)
-    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=10_000)
+    deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=10_000, max_tasks=1000)
     assert len(intervals_of[0][1]) > 3
     assert contents(table) == before
 
@@ -249,7 +253,7 @@ def test_a_killed_task_is_repeated(
     table = made(uri, properties=IDS)
     before, files = contents(table), data_files(uri)
     monkeypatch.setattr(intervals, step, dying(getattr(intervals, step), tmp_path, 1))
-    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (tmp_path / "death 0").exists()
     assert len(result.versions) == 1
     assert contents(table) == before
@@ -267,7 +271,7 @@ def test_a_job_that_fails_leaves_nothing(
     before, files, version = contents(table), data_files(uri), table.snapshot().version
     monkeypatch.setattr(intervals, step, dying(getattr(intervals, step), tmp_path, 1000))
     with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
-        deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+        deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (table.snapshot().version, data_files(uri), contents(table)) == (version, files, before)
 
 
@@ -278,7 +282,7 @@ def test_a_missing_interval_commits_nothing(spark: SparkSession, uri: str, monke
     for lose, message in [(lambda written: written[1:], "missing"), (lambda written: [*written, written[0]], "twice")]:
         monkeypatch.setattr(intervals, "collect", lambda *given, lose=lose: lose(plain(*given)))
         with pytest.raises(deltic.InvalidInputError, match=message):
-            deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+            deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
         assert (table.snapshot().version, data_files(uri), contents(table)) == (version, files, before)
 
 
@@ -287,7 +291,7 @@ def test_a_missing_file_is_reported(spark: SparkSession, uri: str) -> None:
     min(data_files(uri)).unlink()
     files, version = data_files(uri), Table(uri).snapshot().version
     with pytest.raises(PySparkException, match=r"deltic\.errors"):
-        deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+        deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (Table(uri).snapshot().version, data_files(uri)) == (version, files)
 
 
@@ -305,7 +309,7 @@ def test_a_group_changed_by_another_writer_is_left_out(
     monkeypatch.setattr(maintenance, "rewrite_intervals", overtaken)
     before = contents(table)
     files = data_files(uri)
-    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (result.files_lost, result.versions) == (FILES, [])
     assert sum((before - contents(table)).values()) == 1
     assert data_files(uri) == files
@@ -322,7 +326,7 @@ def test_appends_do_not_conflict(spark: SparkSession, uri: str, monkeypatch: pyt
 
     monkeypatch.setattr(maintenance, "rewrite_intervals", overtaken)
     before = contents(table)
-    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+    result = deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     assert (result.files_lost, len(result.versions)) == (0, 1)
     assert sum((contents(table) - before).values()) == 10
 
@@ -331,7 +335,7 @@ def test_progress(spark: SparkSession, uri: str, intervals_of: Any) -> None:
     made(uri)
     reports: list[Any] = []
     with deltic.progress(reports.append):
-        deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000)
+        deltic.spark.optimize(spark, uri, zorder_by="k", target_file_size=20_000, max_tasks=1000)
     ends = [(report.operation, report.unit, report.done, report.total) for report in reports if report.ended]
     split_tasks, found = intervals_of[0]
     assert ends == [("OPTIMIZE", "tasks", n, n) for n in (split_tasks, len(found))]

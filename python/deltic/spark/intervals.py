@@ -35,8 +35,12 @@ _ROWS = pa.schema([pa.field("rows", pa.binary())])
 def dividing_cluster(spark: SparkSession, max_tasks: int | None) -> tuple[int, int | None, int] | None:
     """What `_deltic.DistributedOptimize.next_tasks` needs to divide groups of files; None if it must not.
 
-    Sessions of Spark Connect cannot be copied, so there the caller must have limited the rows of a batch.
+    One task uses all cores of a machine, so on one machine groups are divided only if `max_tasks` is given. Sessions of
+    Spark Connect cannot be copied, so there the caller must have limited the rows of a batch.
     """
+    master = spark.conf.get("spark.master", "") or ""
+    if max_tasks is None and master.startswith("local") and not master.startswith("local-cluster"):
+        return None
     if is_remote() and not 0 < int(spark.conf.get(_RECORDS, "0") or 0) <= _MOST_RECORDS:
         return None
     return cores(spark), max_tasks, BYTES_PER_TASK

@@ -76,7 +76,8 @@ def optimize(
         target_file_size: The size of new files in bytes, or a string such as `"128 MB"`.
         full: True also rewrites files of a clustered table that are clustered already.
         max_tasks: The most Spark tasks of a job, by default one for each group of files, and 1,000 for groups that are
-            divided. With 1 no group is divided.
+            divided. With 1 no group is divided. On one machine (`local[n]`), where one task uses all cores, groups are
+            divided only if it is given.
         dry_run: True only plans, and returns what would be done.
         storage_options: The store's settings, as for `deltic.Table`.
 
