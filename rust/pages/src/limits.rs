@@ -87,8 +87,8 @@ pub struct CheckedPages {
     pub limits: PageLimits,
     /// The data pages in their order.
     pub data_pages: Vec<DataPage>,
-    /// Whether each page has the checksum in its header; a header may have none.
-    pub has_checksums: bool,
+    /// Whether no page differs from the checksum in its header; a header may have none.
+    pub checksums_match: bool,
 }
 
 /// Checks the page headers of `chunk`, all bytes of `column`.
@@ -98,14 +98,14 @@ pub fn check(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<PageLimits, 
 
 /// As [`check`]. Finds the data pages, too, and compares all pages with the checksums in their headers, if they have any.
 pub fn check_pages(chunk: &Bytes, column: &ColumnChunkMetaData) -> Result<CheckedPages, ParquetError> {
-    let (mut data_pages, mut has_checksums) = (Vec::new(), true);
+    let (mut data_pages, mut checksums_match) = (Vec::new(), true);
     let limits = walk(chunk, column, |header, place, page| {
-        has_checksums &= header.checksum.is_none_or(|checksum| checksum == crc32fast::hash(page));
+        checksums_match &= header.checksum.is_none_or(|checksum| checksum == crc32fast::hash(page));
         if header.is_data {
             data_pages.push(place);
         }
     })?;
-    Ok(CheckedPages { limits, data_pages, has_checksums })
+    Ok(CheckedPages { limits, data_pages, checksums_match })
 }
 
 /// Checks the page headers of `chunk`, and calls `each` with every one, the place of the page, and its bytes without the header.

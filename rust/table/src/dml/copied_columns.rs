@@ -431,7 +431,7 @@ impl FetchedChunk {
     fn checked(self, file: &ArrowReaderMetadata, group: usize, path: &str) -> Result<Option<CopiedChunk>> {
         let column = file.metadata().row_group(group).column(self.leaf);
         let Ok(pages) = limits::check_pages(&self.bytes, column) else { return Ok(None) };
-        if !pages.has_checksums {
+        if !pages.checksums_match {
             let message =
                 format!("a page of the column `{}` does not have its checksum", column.column_path().string());
             return Err(corrupt_parquet(path, ParquetError::General(message)));
