@@ -389,9 +389,8 @@ impl Lines<'_> {
     /// As [`Lines::add_all`], of files without deletion vectors. `values`: by the table's partition columns.
     fn add_columns(&mut self, paths: &StringArray, values: &[StringArray]) -> Result<()> {
         for (row, path) in paths.iter().enumerate() {
-            let value = |column: &'_ StringArray| column.is_valid(row).then(|| column.value(row).to_owned());
-            let values: Vec<_> = values.iter().map(value).collect();
-            let manifest = manifest(self.snapshot.shape(), values.iter().map(Option::as_deref));
+            let values = values.iter().map(|column| column.is_valid(row).then(|| column.value(row)));
+            let manifest = manifest(self.snapshot.shape(), values);
             if self.is_wanted(&manifest) {
                 self.add(manifest, path.unwrap_or_default())?;
             }
