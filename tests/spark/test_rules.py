@@ -218,6 +218,11 @@ def test_generated_columns_of_other_types(spark: SparkSession, uri: str) -> None
     assert rows(table) == [{"id": 1, "name": "abc", "small": 3, "wide": 3.0}]
     with refused(table, PySparkException, r"`small` \(length.* gives a value that the type tinyint cannot have"):
         deltic.spark.write(people(spark, (2, "a" * 200)), table)
+    half = create(uri + "_half", [*PEOPLE, generated("half", "int", "length(mask(name)) / 2")])
+    deltic.spark.write(people(spark, (1, "abcd"), (2, None)), half)
+    assert [row["half"] for row in rows(half)] == [2, None]
+    with refused(half, PySparkException, r"`half` \(length.* gives a value that the type int cannot have"):
+        deltic.spark.write(people(spark, (3, "abc")), half)
     other = create(uri + "_other", [*PEOPLE, generated("day", "date", "mask(name)")])
     with refused(other, deltic.DelticError, "its value is string, and the column is date"):
         deltic.spark.write(people(spark, (1, "abc")), other)

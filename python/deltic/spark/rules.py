@@ -227,8 +227,12 @@ def _converted(values: Column, kind: DataType, of: StructField, rule: dict[str, 
     if not is_text and not any(all(isinstance(one, of_kind) for one in both) for of_kind in (NumericType, _TIMES)):
         _refuse(rule, f"its value is {kind.simpleString()}, and the column is {wanted.simpleString()}")
     converted = values.try_cast(wanted)
+    # Numbers keep all digits, as where deltic computes the column.
+    is_wrong = converted.isNull()
+    if isinstance(kind, NumericType) and isinstance(wanted, NumericType):
+        is_wrong |= converted.cast(kind) != values
     message = f"{rule['rule']} ({rule['sql']}) gives a value that the type {wanted.simpleString()} cannot have"
-    return F.when(values.isNotNull() & converted.isNull(), F.raise_error(F.lit(message))).otherwise(converted)
+    return F.when(values.isNotNull() & is_wrong, F.raise_error(F.lit(message))).otherwise(converted)
 
 
 def _is_same(one: DataType, other: DataType) -> bool:
