@@ -169,10 +169,7 @@ pub(super) fn advice() -> String {
 pub(super) fn in_sql(what: &impl fmt::Display, sql: &str, error: &Error) -> Error {
     let message = error.message();
     match error.kind() {
-        kind @ Kind::Unsupported { .. } => Error::new(
-            kind.clone(),
-            format!("{what} ({sql}): {message}; deltic cannot write the table; {ENGINE_ADVICE}"),
-        ),
+        kind @ Kind::Unsupported { .. } => Error::new(kind.clone(), format!("{what} ({sql}): {message}{}", advice())),
         kind => Error::new(kind.clone(), format!("{what} ({sql}): {message}")),
     }
 }

@@ -66,7 +66,7 @@ pub const PROPERTIES: &[Property] = &[
     row("delta.checkpointRetentionDuration", Allowed::Interval, "2 days", "not used by deltic: how long checkpoints are kept"),
     row("delta.columnMapping.maxColumnId", Allowed::Internal, "0", "set by writers"),
     row("delta.columnMapping.mode", Allowed::ColumnMapping, "none", "`none`, `name` or `id`"),
-    row("delta.compatibility.symlinkFormatManifest.enabled", Allowed::Flag, "false", "manifests for engines that cannot read Delta are written after each commit"),
+    row("delta.compatibility.symlinkFormatManifest.enabled", Allowed::Flag, "false", "manifests for engines that cannot read Delta are kept up to date"),
     row("delta.coordinatedCommits.commitCoordinator-preview", Allowed::Internal, "unset", "set by catalogs"),
     row("delta.coordinatedCommits.commitCoordinatorConf-preview", Allowed::Internal, "unset", "set by catalogs"),
     row("delta.coordinatedCommits.tableConf-preview", Allowed::Internal, "unset", "set by catalogs"),

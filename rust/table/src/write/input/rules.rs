@@ -40,7 +40,6 @@ pub struct WriteRules {
     /// The current time of the write in microseconds since the epoch: one for all its rows, on every executor.
     pub now: Option<i64>,
     /// The rules that the engine that has the rows evaluates.
-    #[serde(default)]
     pub external: ExternalRules,
 }
 

@@ -349,9 +349,10 @@ fn with_advice(error: Error, shape: &TableShape, spec: &WriteSpec, rows: &Schema
     let mut refusals = refusals.chain(external.columns.iter().filter_map(|of| of.refusal.as_ref()));
     match error.kind() {
         kind @ Kind::Invalid if refusals.any(|of| of.message == error.message()) => {
-            // The message may end with the place in the SQL, on a line of its own.
-            let separator = if error.message().contains('\n') { "\n" } else { "; " };
-            Error::new(kind.clone(), format!("{}{separator}{ENGINE_ADVICE}", error.message()))
+            // The message may end with the place in the SQL, on lines of their own.
+            let (message, place) =
+                error.message().split_at(error.message().find('\n').unwrap_or(error.message().len()));
+            Error::new(kind.clone(), format!("{message}; {ENGINE_ADVICE}{place}"))
         }
         _ => error,
     }
