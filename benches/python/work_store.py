@@ -108,7 +108,8 @@ def _serve(source: str, pipe: Connection) -> None:
         return f"<ListBucketResult>{''.join(lines)}</ListBucketResult>".encode()
 
     def act(self: Handler, path: str, query: dict[str, str], body: bytes) -> tuple[int, bytes, dict[str, str]]:
-        """Return the names of bulk-deleted files, as S3 does."""
+        """A request, later by the delay; a bulk deletion returns the names of its files, as S3 does."""
+        time.sleep(LATENCY)
         done = others(self, path, query, body)
         if "delete" not in query:
             return done
@@ -124,7 +125,6 @@ def _serve(source: str, pipe: Connection) -> None:
             store.files[root + work_tables.removed_path(number)] = (b"", work_tables.LONG_AGO)
         for path in Path(source, "_delta_log").iterdir():
             store.files[f"{root}_delta_log/{path.name}"] = (path.read_bytes(), path.stat().st_mtime)
-        store.before = lambda *_: time.sleep(LATENCY)
         pipe.send(store.options)
         while pipe.recv() != "stop":
             pipe.send([name.removeprefix(root) for name in list(store.files)])
