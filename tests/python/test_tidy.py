@@ -48,7 +48,7 @@ TABLE: list[set[str]] = [
     {"table"},
 ]
 STORE: list[set[str]] = [
-    {"counts", "error_context", "events", "failures", "listing", "put", "ranges", "stop"},
+    {"compute_threads", "counts", "error_context", "events", "failures", "listing", "put", "ranges", "stop"},
     {"location", "parallel", "syncing"},
     {"config", "pin"},
     {"http"},

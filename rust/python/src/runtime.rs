@@ -1,4 +1,4 @@
-//! The threads that wait for storage, and how a Python thread waits for them.
+//! The threads that wait for storage, and how a Python thread waits for them. Others compute (`deltic_store::compute_threads`).
 //!
 //! One tokio runtime per process. A child made by `fork` inherits the memory of the parent's runtime but none of its
 //! threads, so the child builds its own and leaks the inherited one: dropping it would wait for threads that are not
@@ -11,14 +11,13 @@
 //! Proved by the `fork`, `interrupt` and `gil` tests in `tests/python/test_bridge.py`.
 
 use std::mem;
-use std::num::NonZeroUsize;
 use std::pin::pin;
 use std::process;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
 use std::time::Duration;
 
 use deltic_protocol::error::Error;
+use deltic_store::compute_threads::{self, processors};
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, EnterGuard};
 use tokio::task::JoinHandle;
@@ -28,7 +27,7 @@ use crate::errors::{Failure, Result};
 use crate::events;
 use crate::progress::Reporting;
 
-/// How many more threads than processors there are, for reading local files. Each thread has memory of its own.
+/// How many threads there are for local files, besides one for each processor.
 const THREADS_FOR_FILES: usize = 6;
 /// How long Ctrl-C may go unnoticed.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(100);
@@ -62,9 +61,10 @@ impl Runtime {
 
     /// A runtime of its own.
     pub(crate) fn start() -> std::result::Result<Self, Error> {
+        // Under the GIL, so that no other thread forks meanwhile.
+        compute_threads::prepare();
         let mut builder = Builder::new_multi_thread();
-        let processors = thread::available_parallelism().map_or(2, NonZeroUsize::get);
-        builder.thread_name("deltic-io").enable_all().max_blocking_threads(processors + THREADS_FOR_FILES);
+        builder.thread_name("deltic-io").enable_all().max_blocking_threads(processors() + THREADS_FOR_FILES);
         let tokio = builder.build().map_err(|source| {
             Error::storage(true, "cannot start the I/O threads; the limit on threads may be too low").caused_by(source)
         })?;

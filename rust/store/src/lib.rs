@@ -15,6 +15,7 @@
 use deltic_protocol::error;
 
 mod cloud;
+pub mod compute_threads;
 mod config;
 pub mod conformance;
 mod counts;

@@ -2,13 +2,11 @@
 
 use std::any::Any;
 use std::fmt::{self, Display};
-use std::num::NonZeroUsize;
-use std::sync::LazyLock;
-use std::thread::available_parallelism;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use tokio::task::JoinError;
+use tokio::task::{JoinError, spawn_blocking};
 
+use crate::compute_threads::{self, processors};
 use crate::error::{Error, Result};
 use crate::stop::Stop;
 
@@ -47,13 +45,6 @@ pub fn parallelism() -> usize {
 /// How many pieces to process at once if fetching takes little time, and the fetched bytes take memory.
 pub fn worker_count() -> usize {
     processors().clamp(2, 16)
-}
-
-/// How many processors this process may use.
-pub fn processors() -> usize {
-    // Cached, since the operating system reads several files for it.
-    static PROCESSORS: LazyLock<usize> = LazyLock::new(|| available_parallelism().map_or(1, NonZeroUsize::get));
-    *PROCESSORS
 }
 
 /// Runs pieces of work that only read, so many at once, and returns the results in their order. Unlike in a buffered stream,
@@ -123,25 +114,26 @@ impl<T> Drop for TaskGuard<T> {
     }
 }
 
-/// Runs work that computes or waits for a disk for long on a worker thread.
-///
-/// # Errors
-/// That the work panicked, or that the runtime was shut down.
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> std::result::Result<T, Unfinished> {
-    tokio::task::spawn_blocking(work).await.map_err(Unfinished::ended)
-}
-
-/// Runs work on a worker thread, as [`blocking`].
+/// Runs work that computes for long on a thread for it ([`compute_threads`]).
 ///
 /// # Errors
 /// That of the work, or the one that `unfinished` makes if the work panicked or the runtime was shut down.
+pub async fn try_compute<T: Send + 'static, E: Send + 'static>(
+    work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
+    unfinished: impl FnOnce(Unfinished) -> E,
+) -> std::result::Result<T, E> {
+    compute_threads::spawn(work).await.map_err(|ended| unfinished(Unfinished::ended(ended)))?
+}
+
+/// Runs work that waits for a disk on a thread for it.
+///
+/// # Errors
+/// As [`try_compute`].
 pub async fn try_blocking<T: Send + 'static, E: Send + 'static>(
     work: impl FnOnce() -> std::result::Result<T, E> + Send + 'static,
     unfinished: impl FnOnce(Unfinished) -> E,
 ) -> std::result::Result<T, E> {
-    blocking(work).await.map_err(unfinished)?
+    spawn_blocking(work).await.map_err(|ended| unfinished(Unfinished::ended(ended)))?
 }
 
 #[cfg(test)]
@@ -187,7 +179,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_panics_says_so() {
-        let panicked = blocking::<()>(|| panic!("over {}", 1)).await.unwrap_err();
+        let panicked = try_compute::<(), _>(|| panic!("over {}", 1), |unfinished| unfinished).await.unwrap_err();
         assert_eq!(panicked.to_string(), "panicked: over 1");
     }
 }

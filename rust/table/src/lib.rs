@@ -47,4 +47,4 @@ mod variant_extent;
 mod vector_file;
 pub mod write;
 
-use deltic_store::parallel;
+use deltic_store::{compute_threads, parallel};

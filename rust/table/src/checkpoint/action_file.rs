@@ -25,7 +25,7 @@ use parquet::file::metadata::{ParquetMetaData, RowGroupMetaData};
 use super::leaves::{Leaves, may_hold};
 use crate::error::{Error, NotFoundFlag, Result, corrupt_parquet};
 use crate::footer;
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 use deltic_store::{Pin, Storage};
 
 /// How many bytes of the file's end are fetched at first: footers of checkpoints are mostly smaller than the minimum,
@@ -395,7 +395,7 @@ impl ActionFile {
     ) -> Result<T> {
         let file = self.clone();
         let panicked = |e| Error::corrupt("decoding the Parquet file failed").caused_by(e).in_file(&self.path);
-        try_blocking(move || work(&file), panicked).await
+        try_compute(move || work(&file), panicked).await
     }
 
     /// Decodes fetched column chunks, batch by batch.

@@ -22,7 +22,7 @@ use super::action_file::{ActionFile, CONCURRENT_FOOTERS, Footer};
 use super::actions::action_rows;
 use crate::error::{Error, NotFoundFlag, Result};
 use crate::once::Once;
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 use deltic_store::{Storage, decode_path};
 
 /// Row groups that are processed at once; fetching one overlaps decoding others.
@@ -99,7 +99,7 @@ impl OpenCheckpoint {
                     let bytes = storage.get(path).await?;
                     let parse = move || parse_commit(&bytes, Origin::Checkpoint(version), Wanted::All);
                     let panicked = |e| Error::internal("parsing a checkpoint failed").caused_by(e);
-                    let actions = try_blocking(parse, panicked).await.map_err(|e| e.in_file(path))?;
+                    let actions = try_compute(parse, panicked).await.map_err(|e| e.in_file(path))?;
                     non_file_actions = non_file_actions_of(&actions);
                     check_complete(&non_file_actions).map_err(|e| e.in_file(path))?;
                     json_actions = Some(actions);

@@ -20,7 +20,7 @@ use super::claimed::ClaimedCommits;
 use super::path::log_file_path;
 use super::reader::{self, Loaded};
 use crate::error::{Error, Result};
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 use deltic_store::{FileMeta, Storage};
 
 /// The log of one table: lists it and reads files. `reader` fetches many files at once.
@@ -89,7 +89,7 @@ impl LogSource {
         let bytes = self.read(&file.file_name).await.map_err(with_context)?;
         let file = file.clone();
         let parse = move || reader::parse_file(&file, &bytes, Wanted::All);
-        try_blocking(parse, |e| Error::internal("parsing a commit failed").caused_by(e)).await
+        try_compute(parse, |e| Error::internal("parsing a commit failed").caused_by(e)).await
     }
 
     /// The commit of a version, `None` if there is none.

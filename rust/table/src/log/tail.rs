@@ -20,7 +20,7 @@ use futures::future::join;
 use futures::stream::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 
 /// The newest layers are joined with the next older one as long as it has at most so many times their files. So there
 /// are few layers, so that looking up a file is cheap; and large ones are seldom joined, so that extending is cheap.
@@ -149,7 +149,7 @@ impl Replaying {
             return self.replay_groups(groups);
         }
         let failed = |e| Error::internal("replaying the commits failed").caused_by(e);
-        try_blocking(move || self.replay_groups(groups), failed).await
+        try_compute(move || self.replay_groups(groups), failed).await
     }
 
     fn replay_groups(mut self, groups: Vec<CommitBatch>) -> Result<Option<Self>> {

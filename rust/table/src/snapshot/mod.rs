@@ -33,7 +33,7 @@ use crate::file_index::FileIndex;
 use crate::log::tail::Tail;
 use crate::log::{Loaded, LogSource};
 use crate::once::Once;
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 use deltic_store::Storage;
 
 /// How many commits, or batches of a checkpoint, are processed at once.
@@ -577,7 +577,7 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
         Some(tail) => batch.filter(tail.unseen(&batch.keys()?)),
         None => Err(Error::internal("the replayed commits were dropped")),
     };
-    try_blocking(work, |e| Error::internal("replaying the checkpoint failed").caused_by(e)).await
+    try_compute(work, |e| Error::internal("replaying the checkpoint failed").caused_by(e)).await
 }
 
 /// The newest checksum of the segment. It only saves work, so an unreadable one is ignored.

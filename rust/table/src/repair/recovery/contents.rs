@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 
 use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_file_path, parse_file};
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 use deltic_store::Storage;
 
 /// Files that are read at once.
@@ -45,7 +45,7 @@ pub(super) async fn read(storage: &Storage, files: Vec<LogFile>) -> Result<Vec<C
                 false => e,
             })?;
             let failed = |e| Error::internal("reading a commit failed").caused_by(e);
-            try_blocking(move || Ok(content(file, &bytes)), failed).await
+            try_compute(move || Ok(content(file, &bytes)), failed).await
         }
     };
     stream::iter(files).map(one).buffered(CONCURRENT_GETS).try_collect().await

@@ -13,7 +13,7 @@ use deltic_protocol::prune;
 use crate::checkpoint::read::AddColumns;
 use crate::error::{Error, Result};
 use crate::file_index::{FileIndex, Keys, Pruning, scatter};
-use crate::parallel::try_blocking;
+use crate::parallel::try_compute;
 use crate::snapshot::Snapshot;
 
 /// Members of `add` that reading a file needs, besides the path.
@@ -107,5 +107,5 @@ pub(super) fn may_match(adds: &AddBatch, pruning: &Pruning, shape: &TableShape) 
 pub(super) async fn on_worker_thread<T: Send + 'static>(
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    try_blocking(work, |e| Error::internal("planning on a worker thread failed").caused_by(e)).await
+    try_compute(work, |e| Error::internal("planning on a worker thread failed").caused_by(e)).await
 }

@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 use super::adapt::Adapter;
 use super::batch_rows::{self, ByPages};
 use super::unit::{Filter, OpenFile, Unit};
+use crate::compute_threads;
 use crate::error::corrupt_parquet;
 
 /// Runs `work` on a worker thread. A panic is reported as a corrupt file.
@@ -38,7 +39,7 @@ pub(crate) async fn blocking<T: Send + 'static>(
     path: &str,
     work: impl FnOnce() -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
+    match compute_threads::spawn(work).await {
         Ok(result) => result.map_err(|e| e.in_file(path)),
         Err(stopped) if stopped.is_panic() => {
             Err(Error::corrupt("the Parquet decoder failed on the file; restore it, or remove it from the table")

@@ -30,8 +30,9 @@ use futures::stream::BoxStream;
 use futures::{Stream, StreamExt, TryStreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
+use crate::compute_threads::processors;
 use crate::error::replacing;
-use crate::parallel::{TaskGuard, processors, spawn_async, worker_count};
+use crate::parallel::{TaskGuard, spawn_async, worker_count};
 use crate::scan::row_group_counts::{PrunedRowGroups, RowGroupCounts};
 use crate::scan::row_tracking;
 use crate::scan::task::{FileTask, ReadSpec};

@@ -9,9 +9,10 @@ use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::JoinHandle;
 
 use super::spill::Runs;
+use crate::compute_threads;
 use crate::parallel::worker_count;
 use crate::write::format::encoder::{Encoded, Encoder};
 use crate::write::layout::DataPath;
@@ -131,7 +132,7 @@ pub(super) fn start_encoding(
     (end_group, threads): (bool, usize),
 ) -> Encoding {
     let setup = Arc::clone(setup);
-    spawn_blocking(move || {
+    compute_threads::spawn(move || {
         let mut encoder = encoder.map_or_else(|| Encoder::new(&setup.format, &batches), Ok)?;
         encoder.write_all(&setup.format, &batches, threads)?;
         if end_group {
@@ -201,7 +202,7 @@ async fn end_upload(
         let bytes = encoder.take();
         Ok((bytes, encoder.finish()?))
     };
-    let (bytes, mut encoded) = if is_small { encode()? } else { joined(spawn_blocking(encode)).await? };
+    let (bytes, mut encoded) = if is_small { encode()? } else { joined(compute_threads::spawn(encode)).await? };
     if !bytes.is_empty() {
         upload(storage, file, bytes).await?;
     }
