@@ -17,7 +17,7 @@ use deltic_store::{FileMeta, Stop, Storage};
 /// The maximum number of files of one deletion.
 const MAX_FILES_PER_DELETE: usize = 1000;
 /// Deletions that run at once, while the next files are listed.
-const CONCURRENT_DELETES: usize = 4;
+const CONCURRENT_DELETES: usize = 16;
 
 /// Decides which files are deleted: those modified before the cutoff, in milliseconds since 1970, that are not retained.
 #[derive(Debug, Serialize, Deserialize)]
