@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from delta_spark import JAVA_OPTIONS
+from delta_spark import JAVA_OPTIONS, session_settings
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from sample import every_type, rows
@@ -59,8 +59,9 @@ def test_all_types_and_names(spark: SparkSession, tmp_path: Path) -> None:
     table = every_type(50).append_column("a.`b c", pa.array(range(50)))
     nested = pa.array([{"x y": 1, "z`": [{"Q": "q"}]}] * 50)
     table = table.append_column("nested", nested)
-    deltic.write(uri, table)
-    create_view(spark, "flights", uri)
+    deltic.write(uri, table, properties={"delta.columnMapping.mode": "name"})
+    with session_settings(spark, {"spark.sql.timestampType": "TIMESTAMP_NTZ"}):
+        create_view(spark, "flights", uri)
     assert rows(spark.table("flights").toArrow()) == rows(spark.read.format("deltic").load(uri).toArrow())
 
 
@@ -99,6 +100,17 @@ def test_other_columns_are_refused_until_the_view_is_made_again(
     assert spark.table("flights").count() == deltic.Table(uri).scan().to_arrow().num_rows
 
 
+def test_a_schema_of_all_columns(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1], "n": [2]}), properties={"delta.enableChangeDataFeed": "true"})
+    reader = spark.read.format("deltic").option("all_columns", "true")
+    assert reader.load(uri).collect() == reader.schema("id long, n long").load(uri).collect() == [(1, 2)]
+    for schema in ("id long", "n long, id long", "id int, n long"):
+        with pytest.raises(PySparkException, match="InvalidInputError: the table has the columns"):
+            reader.schema(schema).load(uri).collect()
+    feed = spark.read.format("deltic").options(all_columns="true", readChangeFeed="true", startingVersion="0")
+    assert feed.load(uri).count() == 1
+
+
 def test_what_the_catalog_has_stays(spark: SparkSession, uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
     spark.range(7).write.saveAsTable("flights_columns")
@@ -115,14 +127,14 @@ def test_what_the_catalog_has_stays(spark: SparkSession, uri: str) -> None:
 
 def test_dropping_leaves_the_delta_table(spark: SparkSession, uri: str) -> None:
     deltic.write(uri, pa.table({"id": [1]}))
-    spark.sql("CREATE DATABASE IF NOT EXISTS `d b`")
-    create_view(spark, "`d b`.`my flights`", uri)
-    assert ids(spark, "SELECT id FROM `d b`.`my flights`") == [1]
+    spark.sql("CREATE DATABASE IF NOT EXISTS `d_b`")
+    create_view(spark, "`d_b`.`2_flights`", uri)
+    assert ids(spark, "SELECT id FROM `d_b`.`2_flights`") == [1]
     with pytest.raises(PySparkException, match="no path"):
-        spark.sql("SELECT * FROM `d b`.`my flights_columns`").collect()
+        spark.sql("SELECT * FROM `d_b`.`2_flights_columns`").collect()
     with pytest.raises(AnalysisException, match="EXPECT_TABLE_NOT_VIEW"):
-        spark.sql("INSERT INTO `d b`.`my flights` VALUES (1)")
-    spark.sql("DROP DATABASE `d b` CASCADE")
+        spark.sql("INSERT INTO `d_b`.`2_flights` VALUES (1)")
+    spark.sql("DROP DATABASE `d_b` CASCADE")
     assert deltic.Table(uri).scan().to_arrow().num_rows == 1
 
 

@@ -54,7 +54,8 @@ def register(spark: SparkSession) -> None:
     `deltic.Snapshot.plan`; `version` or `timestamp`, also as `versionAsOf` and `timestampAsOf`; `partitions`;
     `readChangeFeed` with `startingVersion` or `startingTimestamp`, and `endingVersion` or `endingTimestamp`, which
     reads the rows of `deltic.Table.changes`; and the store's settings with the prefix `storage.`. A schema given with
-    `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast after `load`.
+    `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast after `load`. With
+    the option `all_columns` it must have all columns of the table, in its order.
 
     `.where()` and `.select()` after `load` reduce nothing: every file and every column is read before Spark applies
     them. Use the option `filter` and `.schema(...)` instead, or `deltic.spark.read(columns=, filter=)`.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, TimestampType
 
 from deltic.arguments import check_str
 from deltic.errors import InvalidInputError
@@ -86,7 +86,8 @@ def _type(kind: DataType) -> str:
         return f"ARRAY<{_type(kind.elementType)}>"
     if isinstance(kind, MapType):
         return f"MAP<{_type(kind.keyType)}, {_type(kind.valueType)}>"
-    return kind.simpleString()
+    # A session can have TIMESTAMP mean another type.
+    return "TIMESTAMP_LTZ" if isinstance(kind, TimestampType) else kind.simpleString()
 
 
 def _quoted(name: str) -> str:
