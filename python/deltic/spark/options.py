@@ -123,6 +123,7 @@ def read_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of a read: `filter`, `partitions`, `version` or `timestamp`; or `changes`, `start`, `end`.
 
     `changes`: whether the change data feed is read, from `start` to `end`, as for `deltic.Table.changes`.
+    `all_columns`: whether a given schema must have all columns.
     """
     found = _arguments(options, _READ)
     changes = found.setdefault("changes", False)
