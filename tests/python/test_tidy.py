@@ -115,7 +115,7 @@ PYTHON: list[set[str]] = [
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
     {"spark/schema", "spark/native", "spark/time_zone", "spark/intervals"},
     {"spark/rules"},
-    {"spark/maintenance", "spark/read", "spark/write"},
+    {"spark/maintenance", "spark/read", "spark/view", "spark/write"},
     {"spark/frame_source"},
     {"spark/rows"},
     {"spark/delta_table"},

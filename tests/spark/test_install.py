@@ -165,10 +165,16 @@ def test_wrong_uses_are_refused_by_name(df: DataFrame, uri: str) -> None:
 
 @pytest.mark.usefixtures("installed")
 def test_save_as_table_writes_to_the_path_and_makes_no_entry(spark: SparkSession, df: DataFrame, uri: str) -> None:
-    with pytest.warns(UserWarning, match=r"saveAsTable\('by_path'\) wrote the Delta table at .* no entry"):
+    with pytest.warns(UserWarning, match=r"saveAsTable\('by_path'\) wrote the Delta table at .* no entry") as warned:
         df.write.format("deltic").option("path", uri).partitionBy("p").saveAsTable("by_path")
     assert deltic.Table(uri).snapshot().partition_columns == ["p"]
     assert not spark.catalog.tableExists("by_path")
+    call = f"deltic.spark.create_view(spark, 'by_path', {uri!r})"
+    assert str(warned[0].message).endswith(call)
+    exec(call, {"deltic": deltic, "spark": spark})
+    assert spark.table("by_path").count() == 2
+    spark.sql("DROP VIEW by_path")
+    spark.sql("DROP TABLE by_path_columns")
 
 
 @pytest.mark.usefixtures("installed")
@@ -249,8 +255,11 @@ assert deltic.Table(uri).snapshot().version == 1
 assert sorted(row.n for row in spark.read.format("deltic").load(uri).collect()) == [1, 9]
 assert spark.read.format("deltic").option("timestampAsOf", "2999-01-01").load(uri).count() == 2
 df.write.format("parquet").partitionBy("p").save(uri + ".plain")
+deltic.spark.create_view(spark, "by_name", uri)
+assert sorted(row.n for row in spark.table("by_name").collect()) == [1, 9]
 deltic.spark.uninstall(spark)
 df.write.format("deltic").mode("append").save(uri)
+assert spark.table("by_name").count() == 4
 assert spark.read.format("deltic").load(uri).count() == 4
 try:
     df.write.format("deltic").mode("ignore").save(uri)

@@ -383,6 +383,7 @@ def doors() -> dict[str, Callable[[SparkSession, str], object]]:
         "DeltaTable.isDeltaTable": lambda session, where: Table.isDeltaTable(session, where),
         "DelticDataSource": lambda _, where: spark.DelticDataSource({"path": where}).schema(),
         "convert": lambda session, where: spark.convert(session, where),
+        "create_view": lambda session, where: spark.create_view(session, "v", where),
         "delete": lambda session, where: spark.delete(session, where),
         "merge": lambda session, where: spark.merge(session, where, session.range(3), "source.id = target.id"),
         "optimize": lambda session, where: spark.optimize(session, where),

@@ -14,7 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 import deltic
 import deltic.spark
 
-NO_CATALOG = r"(?s)InvalidInputError.*table of Spark's catalog does not work.*CREATE TEMPORARY VIEW"
+NO_CATALOG = r"(?s)InvalidInputError.*table of Spark's catalog does not work.*create_view.*CREATE TEMPORARY VIEW"
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +36,16 @@ def test_a_temporary_view(spark: SparkSession, table: str) -> None:
     assert spark.sql("SELECT * FROM t").count() == 2
     assert spark.sql("SELECT * FROM t WHERE id > 2").count() == 1
     assert spark.sql("SELECT * FROM t a JOIN t b USING (id)").count() == 2
+
+
+def test_a_temporary_view_stays_at_its_version(spark: SparkSession, table: str) -> None:
+    """Checks docs/spark.md."""
+    create = f"CREATE OR REPLACE TEMPORARY VIEW t USING deltic OPTIONS (path '{table}')"
+    spark.sql(create)
+    deltic.write(table, pa.table({"id": [4]}))
+    assert spark.table("t").count() == 3
+    spark.sql(create)
+    assert spark.table("t").count() == 4
 
 
 @pytest.mark.parametrize("options", ["LOCATION '{}'", "OPTIONS (path '{}')", "TBLPROPERTIES ('path' = '{}')"])
@@ -63,7 +73,11 @@ def test_a_catalog_table_fails_when_it_is_used(spark: SparkSession, table: str) 
 
 
 def test_spark_does_not_tell_a_source_which_table_of_the_catalog_is_used(spark: SparkSession, tmp_path: Path) -> None:
-    """Why catalog tables are refused. If this fails, Spark passes the table now, and they can be supported."""
+    """Why catalog tables are refused. If this fails, Spark passes the table now, and they can be supported.
+
+    Also what `deltic.spark.create_view` relies on: Spark passes the options after `WITH`. It uses those of the first
+    mention of a table for all of a query, so that each view needs a table of its own.
+    """
 
     class Reader(DataSourceReader):
         def __init__(self, passed: str) -> None:
@@ -95,6 +109,13 @@ def test_spark_does_not_tell_a_source_which_table_of_the_catalog_is_used(spark: 
         of_t = f"{{'of': 'file:{tmp_path / 'one'}'}}"
         assert spark.sql("SELECT * FROM t").collect() == [(f"{{}} {of_t}",)]
         assert spark.sql("SELECT * FROM t2").collect() == [("{} {}",)]
+        spark.sql(f"ALTER TABLE t SET LOCATION '{tmp_path / 'other'}'")
+        assert spark.sql("SELECT * FROM t").collect() == [(f"{{}} {of_t}",)]
+        first, second = (f"SELECT * FROM t2 WITH (path = '{path}')" for path in ("/a", "/b"))
+        assert spark.sql(second).collect() == [("{'path': '/b'} {}",)]
+        assert spark.sql(f"{first} UNION ALL {second}").collect() == [("{'path': '/a'} {}",)] * 2
+        with pytest.raises(PySparkException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
+            spark.sql("SELECT * FROM echo.`/a`")
         # Column metadata does not help: in an INSERT it is that of the source table.
         with pytest.raises(PySparkException, match=re.escape(f"to write: {{}} {of_t}")):
             spark.sql("INSERT INTO t2 SELECT * FROM t")

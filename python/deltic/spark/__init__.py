@@ -11,6 +11,7 @@ from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
 from deltic.spark.rows import delete, merge, update
 from deltic.spark.source import DelticDataSource, register
+from deltic.spark.view import create_view
 from deltic.spark.write import write
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "DeltaTable",
     "DelticDataSource",
     "convert",
+    "create_view",
     "delete",
     "install",
     "merge",

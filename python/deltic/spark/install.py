@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import to_str
 
 from deltic.errors import InvalidInputError
-from deltic.spark.options import NO_CATALOG, TIMES, in_zone, location, storage_options, write_arguments
+from deltic.spark.options import TIMES, in_zone, location, no_catalog, storage_options, write_arguments
 from deltic.spark.source import refuse_stream, register
 from deltic.spark.time_zone import session_zone
 from deltic.spark.write import write
@@ -200,10 +200,13 @@ def _save_as_table(spark_save: Method) -> Method:
         _apply_save_arguments(self, format, mode, partitionBy, options)
         chosen = _state(self).options
         if "path" not in chosen:
-            raise InvalidInputError(f"saveAsTable({name!r}) with format 'deltic' has no option 'path'. {NO_CATALOG}")
+            message = f"saveAsTable({name!r}) with format 'deltic' has no option 'path'"
+            raise InvalidInputError(f"{message}. {no_catalog(name=name)}")
         _write(self, chosen)
         message = f"saveAsTable({name!r}) wrote the Delta table at {chosen['path']}, and Spark's catalog has"
-        warnings.warn(f"{message} no entry for it: read it with load(path)", UserWarning, stacklevel=2)
+        call = f"deltic.spark.create_view(spark, {name!r}, {chosen['path']!r})"
+        message = f"{message} no entry for it: read it with load(path), or make a view of it once with {call}"
+        warnings.warn(message, UserWarning, stacklevel=2)
 
     return save_as_table
 

@@ -19,21 +19,17 @@ from deltic.arguments import byte_size, check_int, check_str, epoch_ms
 from deltic.errors import InvalidInputError
 
 __all__ = [
-    "NO_CATALOG",
     "TIMES",
     "in_zone",
     "is_utc",
     "location",
+    "no_catalog",
     "read_arguments",
+    "sql_text",
     "storage_options",
     "write_arguments",
 ]
 
-NO_CATALOG = (
-    "A table of Spark's catalog does not work with format 'deltic', because Spark passes neither its location nor its "
-    "options to a Python data source when the table is used: write CREATE TEMPORARY VIEW ... USING deltic OPTIONS "
-    "(path '...'), or use load(path) and save(path)"
-)
 _OF_A_CATALOG = {"provider", "owner", "location", "external"}
 """The options that Spark adds when it asks for the columns of a table for its catalog."""
 _STORAGE = "storage."
@@ -69,8 +65,27 @@ def location(options: Mapping[str, str]) -> str:
     """The table's location, which Spark passes as an option."""
     path = options.get("path")
     if path is None:
-        raise InvalidInputError(f"no path: pass the table's location to load() or save(). {NO_CATALOG}")
+        raise InvalidInputError(f"no path: pass the table's location to load() or save(). {no_catalog()}")
     return path
+
+
+def no_catalog(path: str | None = None, name: str = "my_table") -> str:
+    """Why a table of Spark's catalog does not work, and what to write instead, with a path and name that are known."""
+    # Spark makes a URI of a path: file:/data/t.
+    path = path and re.sub("^file:/+", "/", path)
+    place, quoted = ("path", "'...'") if path is None else (repr(path), sql_text(path))
+    return (
+        "A table of Spark's catalog does not work with format 'deltic', because Spark passes neither its location nor "
+        "its options to a Python data source when the table is used. Make a view in the catalog with "
+        f"deltic.spark.create_view(spark, {name!r}, {place}); or in SQL one of the session, of the present version: "
+        f"CREATE TEMPORARY VIEW {name} USING deltic OPTIONS (path {quoted}). Or use load(path) and save(path)"
+    )
+
+
+def sql_text(text: str) -> str:
+    """A string as a literal of Spark's SQL, in which Spark substitutes no variables."""
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("$", "\\u0024")
+    return f"'{escaped}'"
 
 
 def storage_options(options: Mapping[str, str]) -> dict[str, str]:
@@ -108,6 +123,7 @@ def read_arguments(options: Mapping[str, str]) -> dict[str, Any]:
     """The arguments of a read: `filter`, `partitions`, `version` or `timestamp`; or `changes`, `start`, `end`.
 
     `changes`: whether the change data feed is read, from `start` to `end`, as for `deltic.Table.changes`.
+    `all_columns`: whether a given schema must have all columns.
     """
     found = _arguments(options, _READ)
     changes = found.setdefault("changes", False)
@@ -134,7 +150,7 @@ def _arguments(options: Mapping[str, str], names: Names) -> dict[str, Any]:
     found: dict[str, Any] = {}
     given: dict[str, str] = {}
     for option, text in options.items():
-        _refuse_what_spark_adds(option)
+        _refuse_what_spark_adds(option, options)
         if option.lower() == "path" or option.lower().startswith(_STORAGE):
             continue
         if names is _WRITE and option.lower() in _REFUSED:
@@ -163,7 +179,7 @@ def _nearest(option: str, names: Names) -> str:
     return f"there are {', '.join(sorted(['path', *names]))} and storage.*"
 
 
-def _refuse_what_spark_adds(option: str) -> None:
+def _refuse_what_spark_adds(option: str, options: Mapping[str, str]) -> None:
     if option.lower() == "pushdown":
         raise InvalidInputError(
             "format 'deltic' has no option 'pushdown': give the filter itself, in the option 'filter' or to "
@@ -172,7 +188,7 @@ def _refuse_what_spark_adds(option: str) -> None:
     if option.lower() == "paths":
         raise InvalidInputError("load() takes the location of one table, not several: load each, and unite the rows")
     if option.lower() in _OF_A_CATALOG:
-        raise InvalidInputError(NO_CATALOG)
+        raise InvalidInputError(no_catalog(options.get("path")))
 
 
 def _text(text: str, _option: str) -> str:
@@ -292,6 +308,7 @@ _READ: Names = {
     "startingTimestamp": ("start", _instant),
     "endingVersion": ("end", _at_least(0)),
     "endingTimestamp": ("end", _instant),
+    "all_columns": ("all_columns", _flag),
 }
 TIMES = tuple(name for name, (_argument, parse) in _READ.items() if parse is _instant)
 """Options whose times without an offset are in the session's time zone."""

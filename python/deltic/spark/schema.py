@@ -11,9 +11,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from deltic.errors import InvalidInputError
 from deltic.snapshot import Snapshot
-from deltic.spark.types import VARIANT, to_spark
+from deltic.spark.types import VARIANT, to_spark, type_without_nullability
 
-__all__ = ["as_binaries", "fit", "nullable", "resolve"]
+__all__ = ["as_binaries", "check_all_columns", "fit", "nullable", "resolve"]
 
 
 def nullable(schema: StructType) -> StructType:
@@ -36,6 +36,16 @@ def resolve(given: StructType, snapshot: Snapshot, extra: Sequence[StructField])
     table = to_spark(snapshot, [field.name for field in snapshot.schema if field.name.lower() in wanted])
     added = [field for field in extra if field.name not in table.names]
     return _resolve_fields(given, StructType([*table.fields, *added]), "")
+
+
+def check_all_columns(given: StructType, stored: StructType) -> None:
+    """Raise `InvalidInputError` unless a caller's schema has the same columns, in the same order, as the table."""
+    if type_without_nullability(given) != type_without_nullability(stored):
+        raise InvalidInputError(
+            f"the table has the columns {stored.simpleString()}, and {given.simpleString()} are expected: if they are "
+            "those of a view, remove it with DROP VIEW and its table of columns with DROP TABLE, and call "
+            "deltic.spark.create_view again"
+        )
 
 
 def _resolve_fields(given: StructType, stored: StructType, place: str) -> StructType:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.types import StructType
+from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.arguments import check_int
@@ -33,7 +34,7 @@ from deltic.snapshot import Snapshot
 from deltic.spark.location import opened, shared
 from deltic.spark.options import location, read_arguments, storage_options, write_arguments
 from deltic.spark.read import group_count, log_plan
-from deltic.spark.schema import fit, nullable, resolve
+from deltic.spark.schema import check_all_columns, fit, nullable, resolve
 from deltic.spark.time_zone import refuse_dependent
 from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
 from deltic.spark.write import discard, engine_and_reason, write_batches
@@ -53,7 +54,8 @@ def register(spark: SparkSession) -> None:
     `deltic.Snapshot.plan`; `version` or `timestamp`, also as `versionAsOf` and `timestampAsOf`; `partitions`;
     `readChangeFeed` with `startingVersion` or `startingTimestamp`, and `endingVersion` or `endingTimestamp`, which
     reads the rows of `deltic.Table.changes`; and the store's settings with the prefix `storage.`. A schema given with
-    `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast after `load`.
+    `.schema(...)` reads only its columns and nested fields, with the types that the table has: cast after `load`. With
+    the option `all_columns` it must have all columns of the table, in its order.
 
     `.where()` and `.select()` after `load` reduce nothing: every file and every column is read before Spark applies
     them. Use the option `filter` and `.schema(...)` instead, or `deltic.spark.read(columns=, filter=)`.
@@ -64,7 +66,8 @@ def register(spark: SparkSession) -> None:
     names, or by Spark's and Delta's own (`mergeSchema`, `replaceWhere` and so on: `docs/spark.md` lists them), lists as
     names with commas between them, mappings as JSON text, and the store's settings with the prefix `storage.`.
 
-    In SQL: `CREATE TEMPORARY VIEW flights USING deltic OPTIONS (path '...', filter 'month = 7')`. `CREATE TABLE` and
+    In SQL: `deltic.spark.create_view` makes a view in Spark's catalog, and `CREATE TEMPORARY VIEW flights USING deltic
+    OPTIONS (path '...', filter 'month = 7')` one of the session, which stays at its version. `CREATE TABLE` and
     `saveAsTable` do not work, since Spark passes a Python data source neither the location nor the options of a table
     in its catalog.
 
@@ -77,7 +80,26 @@ def register(spark: SparkSession) -> None:
     >>> spark.read.format("deltic").option("filter", "distance > 2000").load(uri).count()
     1
     """
-    spark.dataSource.register(DelticDataSource)
+    with _active(spark):
+        spark.dataSource.register(DelticDataSource)
+
+
+@contextmanager
+def _active(spark: SparkSession) -> Iterator[None]:
+    """Make a session the active one for the block: otherwise Spark refuses a name that the other active session has."""
+    if is_remote():
+        yield
+        return
+    sessions = spark._jvm.SparkSession  # type: ignore[union-attr]
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(spark._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 @dataclass
@@ -123,14 +145,15 @@ class DelticDataSource(DataSource):
         """Open the table, and fix the version that will be read, or the versions whose changes will be read."""
         arguments = read_arguments(self.options)
         snapshot = self._snapshot(arguments)
-        columns = to_spark(snapshot, snapshot.schema.names)
-        return StructType([*columns.fields, *CHANGE_COLUMNS]) if arguments["changes"] else columns
+        return _columns(snapshot, arguments)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Plan a read of the columns of `schema`."""
         arguments = read_arguments(self.options)
         snapshot = self._snapshot(arguments)
         changes = arguments["changes"]
+        if arguments.get("all_columns"):
+            check_all_columns(schema, _columns(snapshot, arguments))
         stored = resolve(schema, snapshot, CHANGE_COLUMNS if changes else ROW_TRACKING)
         request = _Request(self._table(), stored.names, arguments.get("filter"), arguments.get("partitions"))
         arrow = _Schemas(to_arrow(stored, voids=True), to_arrow(schema, voids=True))
@@ -200,6 +223,12 @@ class _NoStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> NoReturn:
         refuse_stream()
+
+
+def _columns(snapshot: Snapshot, arguments: dict[str, Any]) -> StructType:
+    """All columns of the rows that are read."""
+    columns = to_spark(snapshot, snapshot.schema.names)
+    return StructType([*columns.fields, *CHANGE_COLUMNS]) if arguments["changes"] else columns
 
 
 def refuse_stream() -> NoReturn:
