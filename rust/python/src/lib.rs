@@ -64,6 +64,7 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<row_tasks::DistributedRowChange>()?;
     module.add_function(wrap_pyfunction!(row_tasks::plan_row_change, module)?)?;
     module.add_function(wrap_pyfunction!(row_tasks::change_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(row_tasks::task_rows, module)?)?;
     module.add("FAILED_HASH", deltic_table::dml::FAILED_HASH)?;
     module.add("PROPERTIES", PROPERTIES.iter().map(|property| property.name).collect::<Vec<_>>())?;
     module.add_class::<row_tasks::divided_source::MergeKeys>()?;

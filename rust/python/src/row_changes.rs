@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
 use deltic_entry::entry;
+use deltic_protocol::constraint::ExternalRules;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
 use deltic_table::dml::{
-    Clause, ClauseAction, MergeRequest, RowChange, SourceConformer as CoreConformer, SourceRows, When,
+    Clause, ClauseAction, MergeRequest, Operation, RowChange, SourceConformer as CoreConformer, SourceRows, When,
 };
 use futures::TryStreamExt;
 use pyo3::prelude::*;
@@ -29,6 +30,8 @@ struct Request {
     source_alias: String,
     target_alias: String,
     evolves: bool,
+    #[serde(default)]
+    operation: Operation,
     clauses: Vec<Asked>,
 }
 
@@ -41,6 +44,9 @@ struct Asked {
     set: Option<Vec<Assigned>>,
     /// Columns that are left out of all columns.
     except: Option<Vec<String>>,
+    /// The rules of the table that Spark has evaluated for the rows.
+    #[serde(default)]
+    external: Option<ExternalRules>,
 }
 
 /// All rows of the data that Python passes.
@@ -88,7 +94,7 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
         serde_json::from_str(json).map_err(|e| Error::internal("a merge is not readable").caused_by(e))?;
     let mut values = values_of(py, values)?;
     let mut clauses = Vec::with_capacity(request.clauses.len());
-    for Asked { when, condition, set, except } in request.clauses {
+    for Asked { when, condition, set, except, external } in request.clauses {
         let when = match when.as_str() {
             "matched" => When::Matched,
             "not matched" => When::NotMatched,
@@ -100,10 +106,10 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
             (None, Some(except)) => ClauseAction::All { except },
             (None, None) => ClauseAction::Delete,
         };
-        clauses.push(Clause { when, condition, action });
+        clauses.push(Clause { when, condition, action, external });
     }
-    let Request { on, source_alias, target_alias, evolves, .. } = request;
-    Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
+    let Request { on, source_alias, target_alias, evolves, operation, .. } = request;
+    Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves, operation })
 }
 
 /// Converts the rows of a merge's source to a table's types, batch by batch.

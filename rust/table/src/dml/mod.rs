@@ -24,5 +24,7 @@ mod update_writer;
 pub use distributed::{
     DistributedRowChange, FAILED_HASH, MergeInserter, RowChange, RowChangeCounts, RowChangeTask, TaskLimits,
 };
-pub use merge::{Clause, ClauseAction, MergeKeys, MergeRequest, SourceConformer, SourceRows, SourceSummary, When};
+pub use merge::{
+    Clause, ClauseAction, MergeKeys, MergeRequest, Operation, Places, SourceConformer, SourceRows, SourceSummary, When,
+};
 pub use preview::Preview;
