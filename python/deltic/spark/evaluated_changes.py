@@ -15,7 +15,6 @@ import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -29,7 +28,6 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.progress_bars import Work
-from deltic.scan import batches
 from deltic.spark.caller_sql import conjuncts, in_spark, is_read, kind_of, quoted
 from deltic.spark.frame_source import (
     PLACED_COLUMNS,
@@ -39,12 +37,13 @@ from deltic.spark.frame_source import (
     inserted_rows,
     inserter,
     part_changer,
+    placed_reader,
     task_changer,
 )
 from deltic.spark.options import is_utc
 from deltic.spark.rules import Evaluation, Unevaluated, analysed, column, evaluated, of_one_value, refuse_words
-from deltic.spark.schema import fit, nullable
-from deltic.spark.tasks import Batches, collect, spread
+from deltic.spark.schema import nullable
+from deltic.spark.tasks import collect, spread
 from deltic.spark.time_zone import dependence, refuse_conversion, refuse_dependent, session_zone
 from deltic.spark.types import has_type, schema_of, to_arrow, without_chars
 from deltic.spark.write import write_collected
@@ -245,10 +244,7 @@ class EvaluatedChange:
         if _deltic.external_rules(plan) is None:
             return collect(new, inserter(schema, plan, self._settings, *merge), work)
         request, described = merge
-        core = _deltic.MergeInserter(described[0], schema, *request, described[1])
-        none = schema.empty_table().to_batches() or [pa.RecordBatch.from_pylist([], schema=schema)]
-        numbers = pa.RecordBatch.from_pylist([], schema=pa.schema([("number", pa.int64())]))
-        rows = pa.schema(core.rows(none[0], numbers).schema)
+        rows = pa.schema(_deltic.MergeInserter(described[0], schema, *request, described[1]).schema)
         frame = new.mapInArrow(inserted_rows(schema, *merge), self._spark_schema(rows.names))
         return write_collected(evaluated(frame, plan, rows), plan, self._settings, work)
 
@@ -272,7 +268,7 @@ class EvaluatedChange:
 
     def _targets(self, tasks: Sequence[bytes]) -> DataFrame:
         """The rows that may change."""
-        reader = _reader(self._settings, self._named, self._target_schema)
+        reader = placed_reader(self._settings, self._named, self._target_schema)
         return spread(self._spark, tasks, len(tasks)).mapInArrow(reader, self._target_schema)
 
     def _columns_in(self, texts: Iterable[str]) -> list[str]:
@@ -418,37 +414,47 @@ class EvaluatedChange:
 
         `keeps_unchanged`: whether rows are kept that match and that no clause changes. `alias`: that of the table.
         """
-        number, which = F.col(self._of("number")), F.col(self._of("clause"))
-        kinds = {"matched": number.isNotNull(), "not matched by source": number.isNull()}
-        if self._of("file") not in frame.columns or alias is None:
-            kinds = {}
-        chosen = F.lit(None).cast("int")
-        for clause in reversed(clauses):
-            applies = kinds.get(clause.when, F.lit(True))
-            if clause.condition is not None:
-                applies = applies & of_one_value(in_spark(clause.condition))
-            chosen = F.when(applies, F.lit(clause.number)).otherwise(chosen)
-        frame = frame.select("*", chosen.alias(self._of("clause")))
+        names = [name for name in map(self._of, ("part", "file", "position", "number")) if name in frame.columns]
+        places, number = [column(name) for name in names], F.col(self._of("number"))
+        of_table = "" if alias is None else f"{quoted(alias)}."
+        old = [F.col(f"{of_table}{quoted(name)}") for name in self._named if self._of("file") in names]
+        numbers, values = [F.lit(None).cast("int")], []
+        for when in ("matched", "not matched", "not matched by source"):
+            of_kind = [clause for clause in clauses if clause.when == when]
+            if not of_kind:
+                continue
+            if when == "not matched by source":
+                # SQL may name columns without the alias, and those of the source are not visible.
+                frame = frame.select(*places, *numbers[1:], *values, *old)
+            chosen = F.lit(None).cast("int")
+            for clause in reversed(of_kind):
+                applies = F.lit(True)
+                if alias is not None:
+                    applies = number.isNotNull() if when == "matched" else number.isNull()
+                if clause.condition is not None:
+                    applies = applies & of_one_value(in_spark(clause.condition))
+                chosen = F.when(applies, F.lit(clause.number)).otherwise(chosen)
+            numbers.append(F.col(self._of(f"clause_{len(numbers)}")))
+            frame = frame.select("*", chosen.alias(self._of(f"clause_{len(numbers) - 1}")))
+            new = {
+                clause.columns[name]: F.when(
+                    numbers[-1] == clause.number, of_one_value(clause.stored.get(name) or in_spark(sql))
+                )
+                for clause in of_kind
+                for name, sql in clause.set or []
+                if sql is not None and name in clause.columns
+            }
+            frame = frame.select("*", *(value.alias(name) for name, value in new.items()))
+            values += map(column, new)
+        which = F.coalesce(*numbers)
         keeps = which.isNotNull() | number.isNotNull() if keeps_unchanged else which.isNotNull()
-        if self._of("file") in frame.columns:
+        if self._of("file") in names:
             # Never so, but Spark does not know: it would have no partitions for a condition that it finds FALSE.
-            keeps |= column(self._of("file")).isNull()
+            keeps |= F.col(self._of("file")).isNull()
         frame = frame.where(keeps)
-        places = [self._of(name) for name in ("part", "file", "position") if self._of(name) in frame.columns]
-        kept = [column(name) for name in (*places, self._of("number"), self._of("clause"))]
-        values = [
-            F.when(which == clause.number, of_one_value(clause.stored.get(name) or in_spark(sql))).alias(
-                clause.columns[name]
-            )
-            for clause in clauses
-            for name, sql in clause.set or []
-            if sql is not None and name in clause.columns
-        ]
-        old: list[Column] = []
-        if any(clause.rules is not None for clause in clauses):
-            of_table = "" if alias is None else f"{quoted(alias)}."
-            old = [F.col(f"{of_table}{quoted(name)}").alias(self._of(f"old_{name}")) for name in self._named]
-        computed = frame.select(*kept, *values, *old)
+        has_rules = any(clause.rules is not None for clause in clauses)
+        kept = [of.alias(self._of(f"old_{name}")) for of, name in zip(old, self._named, strict=False) if has_rules]
+        computed = frame.select(*places, which.alias(self._of("clause")), *values, *kept)
         for clause in clauses:
             if clause.rules is not None:
                 computed = self._with_rules(computed, clause)
@@ -580,22 +586,3 @@ class EvaluatedChange:
             return is_utc(self._zone) or dependence(part, [self._schema]) is None
         except DelticError:
             return False
-
-
-def _reader(settings: dict[str, str] | None, names: list[str], schema: StructType) -> Batches:
-    """A function that reads the rows of tasks: the index of the task, the file, the position, and these columns."""
-    columns = StructType(schema.fields[3:])
-    variants = to_arrow(columns, voids=True) if has_type(columns, VariantType) else None
-
-    def read(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for task in chain.from_iterable(batch.column(0) for batch in tasks):
-            part, rows = _deltic.task_rows(task.as_py(), settings, names)
-            for batch in batches(rows):
-                position, file = batch.columns[len(names) :]
-                found = batch.select(range(len(names)))
-                if variants is not None:
-                    found = fit(found, variants, variants)
-                parts = pa.repeat(pa.scalar(part, pa.int32()), len(batch))
-                yield pa.RecordBatch.from_arrays([parts, file, position, *found.columns], names=schema.names)
-
-    return read

@@ -27,7 +27,8 @@ from deltic.data import refuse_names
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.progress_bars import Work
-from deltic.spark.schema import as_binaries, nullable
+from deltic.scan import batches
+from deltic.spark.schema import as_binaries, fit, nullable
 from deltic.spark.tasks import Batches, collect, cores, ipc_bytes, results, spread
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.spark.write import discard, write_batches
@@ -49,6 +50,7 @@ __all__ = [
     "inserted_rows",
     "inserter",
     "part_changer",
+    "placed_reader",
     "task_changer",
 ]
 
@@ -367,6 +369,27 @@ def _carrier_out(
         return carried_out
 
     return carrier_out
+
+
+def placed_reader(settings: dict[str, str] | None, names: list[str], schema: StructType) -> Batches:
+    """A function that reads the rows of tasks: the index of the task, the file, the position, and these columns.
+
+    `schema`: all of them."""
+    columns = StructType(schema.fields[3:])
+    variants = to_arrow(columns, voids=True) if has_type(columns, VariantType) else None
+
+    def read(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task in chain.from_iterable(batch.column(0) for batch in tasks):
+            part, rows = _deltic.task_rows(task.as_py(), settings, names)
+            for batch in batches(rows):
+                position, file = batch.columns[len(names) :]
+                found = batch.select(range(len(names)))
+                if variants is not None:
+                    found = fit(found, variants, variants)
+                parts = pa.repeat(pa.scalar(part, pa.int32()), len(batch))
+                yield pa.RecordBatch.from_arrays([parts, file, position, *found.columns], names=schema.names)
+
+    return read
 
 
 def part_changer(

@@ -641,12 +641,12 @@ fn rows_change_at_their_places() {
                 (vec![0; rows.num_rows()], vec![1 << 40; rows.num_rows()].into(), "other rows than before"),
             ] {
                 let wrong = Places { files: files.into(), positions, ..places.clone() };
-                let wrong = update(vec![rows.clone()], SourceRows::Placed(wrong));
+                let wrong = update(vec![rows.clone()], SourceRows::Placed(Box::new(wrong)));
                 let result = RowChangeTask::from_bytes(task).unwrap().carry_out(storage.clone(), wrong, now).await;
                 let result = String::from_utf8(result.unwrap()).unwrap();
                 assert!(rows.num_rows() == 0 || result.contains(message), "{message}: {result}");
             }
-            let placed = update(vec![rows], SourceRows::Placed(places));
+            let placed = update(vec![rows], SourceRows::Placed(Box::new(places)));
             let task = RowChangeTask::from_bytes(task).unwrap();
             results.push(task.carry_out(storage.clone(), placed, now).await.unwrap());
         }

@@ -14,7 +14,7 @@ use deltic_table::dml::{
 };
 use pyo3::prelude::*;
 
-use crate::arrow::{ArrowBatch, ArrowStream, reader_from_py, schema_from_py};
+use crate::arrow::{ArrowBatch, ArrowSchema, ArrowStream, reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::row_changes::{all_rows, request_of};
@@ -120,6 +120,12 @@ impl MergeInserter {
     ) -> Result<Self> {
         let (source, request) = (Arc::new(schema_from_py(source)?), request_of(py, request, values)?);
         Ok(Self(CoreInserter::new(spec, source, request, schema)?))
+    }
+
+    /// The columns of inserted rows.
+    #[getter]
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema::new(Arc::clone(self.0.schema()))
     }
 
     /// The inserted ones of some rows of the source. `numbers`: a column with the number of each of them among all.

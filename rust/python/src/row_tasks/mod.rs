@@ -171,7 +171,7 @@ pub(crate) fn change_rows(
     let source_rows = match (numbers, places) {
         (_, Some(places)) => {
             let [numbers, files, positions] = numbers_from_py(py, &places)?;
-            SourceRows::Placed(Places { numbers, files, positions })
+            SourceRows::Placed(Box::new(Places { numbers, files, positions }))
         }
         (Some(numbers), None) => {
             let [numbers] = numbers_from_py(py, &numbers)?;

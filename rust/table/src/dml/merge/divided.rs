@@ -54,7 +54,7 @@ pub enum SourceRows {
     /// Those that can match in the files of one task. Each has a number among all.
     Part(Int64Array),
     /// Those that belong to the rows of the target in the files of one task: another engine has joined the sides.
-    Placed(Places),
+    Placed(Box<Places>),
     /// None of them. These are the [summaries](SourceSummary) of the processes that have them.
     Elsewhere(Vec<RecordBatch>),
 }
