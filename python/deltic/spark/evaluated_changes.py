@@ -342,7 +342,7 @@ class EvaluatedChange:
             return not pa.types.is_null(of.type) and (is_set or not any(key in metadata for key in _FILLED))
 
         given = pa.schema([of for of in self._schema if is_given(of)])
-        rules = _deltic.external_rules(self._core.write_plan(given, engine_evaluates=True))
+        rules = _deltic.row_rules(self._core, given)
         return None if rules is None else dict(json.loads(rules))
 
     def _path(self, name: str) -> list[str]:
@@ -418,7 +418,8 @@ class EvaluatedChange:
         places, number = [column(name) for name in names], F.col(self._of("number"))
         of_table = "" if alias is None else f"{quoted(alias)}."
         old = [F.col(f"{of_table}{quoted(name)}") for name in self._named if self._of("file") in names]
-        numbers, values = [F.lit(None).cast("int")], []
+        numbers = [F.lit(None).cast("int")]
+        values: list[Column] = []
         for when in ("matched", "not matched", "not matched by source"):
             of_kind = [clause for clause in clauses if clause.when == when]
             if not of_kind:

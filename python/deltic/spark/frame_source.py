@@ -374,7 +374,8 @@ def _carrier_out(
 def placed_reader(settings: dict[str, str] | None, names: list[str], schema: StructType) -> Batches:
     """A function that reads the rows of tasks: the index of the task, the file, the position, and these columns.
 
-    `schema`: all of them."""
+    `schema`: all of them.
+    """
     columns = StructType(schema.fields[3:])
     variants = to_arrow(columns, voids=True) if has_type(columns, VariantType) else None
 

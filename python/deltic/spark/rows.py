@@ -85,7 +85,8 @@ class _OnExecutors:
         try:
             planned = self._planned(("delete", "", pa.table({}), None), filter)
         except UNKNOWN as refused:
-            return self._evaluated(refused, [filter]).delete(filter)["deleted"]
+            deleted: int | None = self._evaluated(refused, [filter]).delete(filter)["deleted"]
+            return deleted
         done = self._change(planned, ("delete", "", pa.table({}), None), check)
         return self._core.delete(filter) if done is None else done["deleted"]
 

@@ -169,17 +169,10 @@ impl Transaction {
         self.with(|builder| run(py, builder.take_step(|builder| builder.check_rows(&schema))))
     }
 
-    /// The data that executors need to write files. `engine_evaluates`: whether in this transaction, from now on, the engine
-    /// that has the rows evaluates the rules of the table that deltic cannot.
-    #[pyo3(signature = (schema, engine_evaluates = false))]
-    fn write_plan(&self, schema: &Bound<'_, PyAny>, engine_evaluates: bool) -> Result<Vec<u8>> {
+    /// The data that executors need to write files.
+    fn write_plan(&self, schema: &Bound<'_, PyAny>) -> Result<Vec<u8>> {
         let schema = schema_from_py(schema)?;
-        self.with(|builder| {
-            if engine_evaluates {
-                builder.let_engine_evaluate();
-            }
-            Ok(builder.plan_write(&schema)?.to_bytes()?)
-        })
+        self.with(|builder| Ok(builder.plan_write(&schema)?.to_bytes()?))
     }
 
     /// The data that another process needs to commit.

@@ -1,6 +1,7 @@
 //! DELETE, UPDATE and MERGE by several processes: one plans and commits, others read and write files.
 
 pub(crate) mod divided_source;
+pub(crate) mod source_conformer;
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use self::divided_source::numbers_from_py;
-use crate::arrow::ArrowStream;
+use crate::arrow::{ArrowStream, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::row_changes::{PassedRowChange, all_rows, row_change_of};
@@ -134,6 +135,19 @@ impl DistributedRowChange {
             run(py, discard)
         })
     }
+}
+
+/// What Spark must evaluate for rows that are changed or inserted and have these columns, as JSON text; `None` if there is
+/// nothing. From now on the rows of the transaction need it.
+#[entry]
+#[pyfunction]
+pub(crate) fn row_rules(transaction: &Transaction, given: &Bound<'_, PyAny>) -> Result<Option<String>> {
+    let given = schema_from_py(given)?;
+    let rules = transaction.with(|builder| {
+        builder.let_engine_evaluate();
+        Ok(builder.plan_write(&given)?.external_rules())
+    })?;
+    rules.map(|rules| json_text(&rules)).transpose()
 }
 
 /// The rows of a task that may change, after its index: these columns, the position of each row and the index of its file.

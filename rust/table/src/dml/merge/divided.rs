@@ -23,9 +23,9 @@ use deltic_protocol::schema::{StructType, TableSchema};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
+use super::super::places::Places;
 use super::join::{of_source_row, of_target};
 use super::keys::{equalized, present_rows};
-use super::places::Places;
 use super::source::batch_of_sides;
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};

@@ -18,9 +18,9 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 
 use super::super::find::MatchedRows;
+use super::super::places::PlacedRows;
 use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
-use super::places::PlacedRows;
 use super::row_sizes::{GATHERED_BYTES, GATHERED_ROWS, RowSizes, fitting};
 use super::source::{Source, batch_of_sides};
 use super::updates::{NO_SOURCE_ROW, Updates};
