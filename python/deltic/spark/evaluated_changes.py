@@ -384,7 +384,8 @@ class EvaluatedChange:
             refuse_dependent(sql, f"{argument} ({sql})", self._zone, [], name)
         try:
             refuse_words(sql)
-            return analysed(self._spark.range(0), sql, may_vary=True)
+            # A default names no columns.
+            return analysed(self._spark.range(0).toDF(self._prefix), sql, may_vary=True)
         except Unevaluated as why:
             self._refuse(f"{argument} ({sql})", str(why))
 
@@ -427,25 +428,14 @@ class EvaluatedChange:
             if when == "not matched by source":
                 # SQL may name columns without the alias, and those of the source are not visible.
                 frame = frame.select(*places, *numbers[1:], *values, *old)
-            chosen = F.lit(None).cast("int")
-            for clause in reversed(of_kind):
-                applies = F.lit(True)
-                if alias is not None:
-                    applies = number.isNotNull() if when == "matched" else number.isNull()
-                if clause.condition is not None:
-                    applies = applies & of_one_value(in_spark(clause.condition))
-                chosen = F.when(applies, F.lit(clause.number)).otherwise(chosen)
-            numbers.append(F.col(self._of(f"clause_{len(numbers)}")))
-            frame = frame.select("*", chosen.alias(self._of(f"clause_{len(numbers) - 1}")))
-            new = {
-                clause.columns[name]: F.when(
-                    numbers[-1] == clause.number, of_one_value(clause.stored.get(name) or in_spark(sql))
-                )
-                for clause in of_kind
-                for name, sql in clause.set or []
-                if sql is not None and name in clause.columns
-            }
+            applies = F.lit(True)
+            if alias is not None:
+                applies = number.isNotNull() if when == "matched" else number.isNull()
+            chosen = self._of(f"clause_{len(numbers)}")
+            frame = frame.select("*", _first_clause(of_kind, applies).alias(chosen))
+            new = _new_values(of_kind, F.col(chosen))
             frame = frame.select("*", *(value.alias(name) for name, value in new.items()))
+            numbers.append(F.col(chosen))
             values += map(column, new)
         which = F.coalesce(*numbers)
         keeps = which.isNotNull() | number.isNotNull() if keeps_unchanged else which.isNotNull()
@@ -587,3 +577,22 @@ class EvaluatedChange:
             return is_utc(self._zone) or dependence(part, [self._schema]) is None
         except DelticError:
             return False
+
+
+def _first_clause(clauses: Sequence[_Clause], applies: Column) -> Column:
+    """The number of the first clause whose condition is TRUE, for rows to which such clauses apply."""
+    number = F.lit(None).cast("int")
+    for clause in reversed(clauses):
+        holds = applies if clause.condition is None else applies & of_one_value(in_spark(clause.condition))
+        number = F.when(holds, F.lit(clause.number)).otherwise(number)
+    return number
+
+
+def _new_values(clauses: Sequence[_Clause], number: Column) -> dict[str, Column]:
+    """The values that Spark computes, by their names, each for the rows of its clause."""
+    return {
+        clause.columns[name]: F.when(number == clause.number, of_one_value(clause.stored.get(name) or in_spark(sql)))
+        for clause in clauses
+        for name, sql in clause.set or []
+        if sql is not None and name in clause.columns
+    }

@@ -212,7 +212,7 @@ def analysed(frame: DataFrame, sql: str, *, may_vary: bool = False) -> DataType:
     """
     try:
         # Beside a column Spark accepts no aggregate.
-        value = frame.select(frame[0], of_one_value(sql))
+        value = frame.select(column(frame.columns[0]), of_one_value(sql))
         kind = value.schema.fields[1].dataType
         plan = value._jdf.queryExecution().analyzed()
         is_determined = may_vary or plan.deterministic()
