@@ -60,10 +60,12 @@ __all__ = [
     "restore",
     "resume",
     "rewrite_files",
+    "row_rules",
     "sample_rows",
     "split_rows",
     "sweep_files",
     "take_external",
+    "task_rows",
     "vacuum",
     "vacuum_distributed",
     "without_alias",
@@ -237,6 +239,8 @@ class SourceSummary:
 @final
 class MergeInserter:
     def __new__(cls, spec: bytes, source: Any, request: str, values: Any, schema: int) -> MergeInserter: ...
+    @property
+    def schema(self) -> ArrowSchema: ...
     def rows(self, rows: Any, numbers: Any) -> ArrowStream: ...
 
 @final
@@ -280,7 +284,10 @@ def change_rows(
     storage_options: dict[str, str] | None,
     row_change: tuple[str, str, Any, Any | None],
     numbers: Any = None,
+    places: Any = None,
 ) -> bytes: ...
+def row_rules(transaction: Transaction, given: Any) -> str | None: ...
+def task_rows(task: bytes, storage_options: dict[str, str] | None, columns: list[str]) -> tuple[int, ArrowStream]: ...
 def merge_keys(transaction: Transaction, source: Any, request: str, values: Any) -> bytes | None: ...
 def key_hashes(task: bytes, storage_options: dict[str, str] | None, keys: bytes) -> tuple[int, ArrowStream]: ...
 def resume(header: bytes, storage_options: dict[str, str] | None) -> Transaction: ...

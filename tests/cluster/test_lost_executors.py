@@ -43,8 +43,8 @@ SEED = 20261128
 OF_SPARK = (PySparkException, Py4JJavaError)
 JOBS = {
     "_changer": rows,
-    "_part_changer": frame_source,
-    "_inserter": frame_source,
+    "part_changer": frame_source,
+    "inserter": frame_source,
     "_summarizer": frame_source,
     "_task_hasher": frame_source,
     "_source_hasher": frame_source,
@@ -104,9 +104,9 @@ def test_another_executor_does_the_work(
     run_again(spark, table, name, after)
 
 
-STORED_ROWS_ARE_READ = ["_part_changer"]
+STORED_ROWS_ARE_READ = ["part_changer"]
 if ALL_CASES:
-    STORED_ROWS_ARE_READ += ["_inserter", "_summarizer", "_task_hasher", "_source_hasher"]
+    STORED_ROWS_ARE_READ += ["inserter", "_summarizer", "_task_hasher", "_source_hasher"]
 
 
 @pytest.mark.parametrize("job", STORED_ROWS_ARE_READ)
@@ -123,7 +123,7 @@ def test_a_merge_fails_if_rows_of_its_source_are_lost(
                 raise
             version, rows = 2, FIRST
         else:
-            assert job != "_part_changer"
+            assert job != "part_changer"
             # No task that ran later needed the lost rows.
             version, rows = 3, STATEMENTS["divided merge"].model(FIRST)
     assert table.snapshot().version == version

@@ -392,7 +392,7 @@ def test_partitions_without_rows(
     assert sorted((row.id, row.v) for row in found) == [(0, "[1]"), (1, "2"), (2, "2")]
 
 
-@pytest.mark.parametrize("job", ["_part_changer", "_inserter"])
+@pytest.mark.parametrize("job", ["part_changer", "inserter"])
 def test_killed_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str) -> None:
     before = made(str(tmp_path / "before"), VECTORS | FEED)
     (tmp_path / "deaths").mkdir()

@@ -124,9 +124,9 @@ def test_writes_without_the_rows_of_spark_are_refused(spark: SparkSession, uri: 
         deltic.write(intervals, spark.sql("SELECT now() AS ts").toArrow())
     deltic.spark.write(frame, table)
     with refused(table, deltic.UnsupportedFeatureError, advice):
-        deltic.spark.update(spark, table, {"name": "'Rubin'"})
+        table.update({"name": "'Rubin'"})
     with refused(table, deltic.UnsupportedFeatureError, advice):
-        deltic.spark.merge(spark, table, frame, "source.id = target.id").when_matched_update_all().execute()
+        table.merge(frame.toArrow(), "source.id = target.id").when_matched_update_all().execute()
     deltic.spark.delete(spark, table, "id = 1")
     assert rows(table) == []
 

@@ -34,6 +34,7 @@ from deltic.instant import instant
 from deltic.keyword_hints import with_keyword_hints
 from deltic.merge_builder import Merge
 from deltic.optimize_result import OptimizeResult
+from deltic.spark.caller_sql import is_read
 from deltic.spark.frame_source import FrameSource
 from deltic.spark.location import opened, shared
 from deltic.spark.maintenance import convert, optimize, vacuum
@@ -570,6 +571,9 @@ def _alias_of(frame: DataFrame) -> str | None:
 
 def _refuse_other_aliases(condition: str, target: str, columns: list[str]) -> None:
     """Refuse names of a merge condition that begin with an alias, where none was found for the source."""
+    if not is_read(condition):
+        # Spark finds out.
+        return
     known = {name.lower() for name in (target, "source", *columns)}
     for path in _deltic.column_names(condition):
         if len(path) > 1 and path[0].lower() not in known:

@@ -8,12 +8,15 @@ match, and a second job writes those that are inserted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain, groupby
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType, VariantType
@@ -24,16 +27,32 @@ from deltic.data import refuse_names
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_source import DeferredSource, source_rows
 from deltic.progress_bars import Work
-from deltic.spark.schema import as_binaries, nullable
+from deltic.scan import batches
+from deltic.spark.schema import as_binaries, fit, nullable
 from deltic.spark.tasks import Batches, collect, cores, ipc_bytes, results, spread
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
-from deltic.spark.write import write_batches
+from deltic.spark.write import discard, write_batches
 
 JOB_COLUMNS = ["part", "task", "failure", "number"]
 """The columns before those of the source in the rows of a job: the index of the task; its description, in its first
 row; its result, in its second row, if its keys could not be read; the number of the source's row."""
 
-__all__ = ["FrameSource", "StoredSource"]
+PLACED_COLUMNS = [*JOB_COLUMNS, "file", "position"]
+"""The same columns of rows that are each for one row of the table: the index of its file in the task, and its position
+there."""
+
+__all__ = [
+    "JOB_COLUMNS",
+    "PLACED_COLUMNS",
+    "FrameSource",
+    "StoredSource",
+    "carried_out",
+    "inserted_rows",
+    "inserter",
+    "part_changer",
+    "placed_reader",
+    "task_changer",
+]
 
 KEPT_BYTES = 16 * 1024
 """The most bytes of rows of a partition that are collected with its summary: there may be thousands of partitions."""
@@ -72,6 +91,11 @@ class FrameSource(DeferredSource):
                 raise UnsupportedFeatureError(f"{message}, and deltic compares and stores strings as they are: {hint}")
         self._frame = frame
         self._numbered: DataFrame | None = None
+
+    @property
+    def columns(self) -> StructType:
+        """Its columns in Spark, all nullable."""
+        return nullable(self._frame.schema)
 
     @property
     def numbered(self) -> DataFrame:
@@ -198,7 +222,7 @@ class StoredSource:
             .select(*JOB_COLUMNS, *self._columns)
             .sortWithinPartitions("part", F.col("task").isNull(), F.col("failure").isNull())
         )
-        changer = _part_changer(self.schema, settings, merge, self._memory_limit)
+        changer = part_changer(self.schema, settings, merge, self._memory_limit, JOB_COLUMNS)
         return collect(ordered, changer, Work("MERGE", "tasks", len(tasks)))
 
     def insert(
@@ -210,8 +234,48 @@ class StoredSource:
         """
         # Few new rows should not be in as many files as the source has partitions.
         writers = max(cores(self.frame.sparkSession), self.num_bytes // BYTES_PER_PART)
-        inserter = _inserter(self.schema, plan, settings, merge, inserts)
-        return collect(self.frame.coalesce(writers), inserter, Work("MERGE", "rows"))
+        insert = inserter(self.schema, plan, settings, merge, inserts)
+        return collect(self.frame.coalesce(writers), insert, Work("MERGE", "rows"))
+
+
+def carried_out(
+    core: _deltic.Transaction,
+    planned: _deltic.DistributedRowChange,
+    change: Callable[[Sequence[bytes]], list[bytes]],
+    insert: Callable[[bytes, tuple[bytes, int]], list[bytes]] | None,
+    settings: dict[str, str] | None,
+) -> dict[str, Any]:
+    """The counts of a row change, carried out by functions: `change` runs tasks, and `insert` writes the inserted rows.
+
+    `insert` gets the plan by which it writes them, and what `_deltic.MergeInserter` needs. It is None if the core
+    writes them, or there are none. After an error all files of the tasks are deleted.
+    """
+    inserted: list[bytes] = []
+    plan = None
+    try:
+        results = change(planned.tasks())
+        inserts = None if insert is None else planned.inserts(core, results)
+        if insert is not None and inserts is not None:
+            for schema in range(planned.num_insert_schemas()):
+                plan = planned.plan_inserts(core, schema, inserted)
+                inserted += insert(plan, (inserts, schema))
+    except BaseException:
+        with suppress(DelticError):
+            planned.discard(core)
+        _discard(plan, settings)
+        raise
+    try:
+        done: dict[str, Any] = json.loads(planned.apply(core, results, inserted))
+    except BaseException:
+        _discard(plan, settings)
+        raise
+    return done
+
+
+def _discard(plan: bytes | None, settings: dict[str, str] | None) -> None:
+    """Delete the files with inserted rows; in all plans of a transaction their names begin in the same way."""
+    if plan is not None:
+        discard(plan, settings)
 
 
 def _summarizer(schema: pa.Schema, keys: bytes | None) -> Batches:
@@ -268,31 +332,95 @@ def _source_hasher(schema: pa.Schema, keys: bytes) -> Batches:
     return hash_rows
 
 
-def _part_changer(
-    schema: pa.Schema, settings: dict[str, str] | None, merge: tuple[str, pa.Table], memory_limit: int | None
-) -> Batches:
-    """A function that carries out tasks, each with its part of the source."""
-    request, sent = merge[0], ipc_bytes(merge[1])
-    name = _unused("number", schema)
-    numbered = schema.append(pa.field(name, pa.int64()))
+def _carrier_out(
+    schema: pa.Schema,
+    settings: dict[str, str] | None,
+    merge: tuple[str, pa.Table],
+    memory_limit: int | None,
+    columns: Sequence[str],
+) -> Callable[[], Callable[[bytes, Iterator[pa.RecordBatch]], bytes]]:
+    """A function that makes a function, in an executor, that carries out a task with its part of the source.
 
-    def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    `columns`: those before the source's in the rows of the part, `JOB_COLUMNS` or `PLACED_COLUMNS`.
+    """
+    request, sent = merge[0], ipc_bytes(merge[1])
+    first, numbers = len(columns), list(columns[JOB_COLUMNS.index("number") :])
+    numbered = schema
+    for number in numbers:
+        numbered = numbered.append(pa.field(_unused(number, numbered), pa.int64()))
+
+    def carrier_out() -> Callable[[bytes, Iterator[pa.RecordBatch]], bytes]:
         values, rows = _read(sent), _Rows(schema)
 
         def of_part(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for piece in pieces:
-                table = rows.table(piece, first=len(JOB_COLUMNS)).append_column(
-                    numbered.field(name), piece.column("number")
-                )
-                yield from table.cast(numbered).to_batches()
+                table = rows.table(piece, first)
+                arrays = [*table.columns, *(piece.column(number) for number in numbers)]
+                yield from pa.Table.from_arrays(arrays, names=numbered.names).cast(numbered).to_batches()
 
         def carried_out(task: bytes, pieces: Iterator[pa.RecordBatch]) -> bytes:
             part = source_rows(pa.RecordBatchReader.from_batches(numbered, of_part(pieces)), memory_limit)
             of_task = ("merge", request, values, part.select(range(len(schema))))
-            return _deltic.change_rows(task, settings, of_task, part.select([len(schema)]))
+            which = part.select(range(len(schema), len(numbered)))
+            if len(numbers) > 1:
+                return _deltic.change_rows(task, settings, of_task, places=which)
+            return _deltic.change_rows(task, settings, of_task, which)
 
+        return carried_out
+
+    return carrier_out
+
+
+def placed_reader(settings: dict[str, str] | None, names: list[str], schema: StructType) -> Batches:
+    """A function that reads the rows of tasks: the index of the task, the file, the position, and these columns.
+
+    `schema`: all of them.
+    """
+    columns = StructType(schema.fields[3:])
+    variants = to_arrow(columns, voids=True) if has_type(columns, VariantType) else None
+
+    def read(tasks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for task in chain.from_iterable(batch.column(0) for batch in tasks):
+            part, rows = _deltic.task_rows(task.as_py(), settings, names)
+            for batch in batches(rows):
+                position, file = batch.columns[len(names) :]
+                found = batch.select(range(len(names)))
+                if variants is not None:
+                    found = fit(found, variants, variants)
+                parts = pa.repeat(pa.scalar(part, pa.int32()), len(batch))
+                yield pa.RecordBatch.from_arrays([parts, file, position, *found.columns], names=schema.names)
+
+    return read
+
+
+def part_changer(
+    schema: pa.Schema,
+    settings: dict[str, str] | None,
+    merge: tuple[str, pa.Table],
+    memory_limit: int | None,
+    columns: Sequence[str],
+) -> Batches:
+    """A function that carries out tasks, each with its part of the source, which begins with the task."""
+    carrier_out = _carrier_out(schema, settings, merge, memory_limit, columns)
+
+    def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        carried_out = carrier_out()
         for task, failure, pieces in _by_part(batches):
             yield results([carried_out(task, pieces) if failure is None else failure], [1])
+
+    return change
+
+
+def task_changer(
+    schema: pa.Schema, settings: dict[str, str] | None, merge: tuple[str, pa.Table], tasks: Sequence[bytes]
+) -> Batches:
+    """A function that carries out the task of each partition with the partition's rows, which have places."""
+    carrier_out, sent = _carrier_out(schema, settings, merge, None, PLACED_COLUMNS), [bytes(task) for task in tasks]
+
+    def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None, "it runs in an executor"
+        yield results([carrier_out()(sent[context.partitionId()], batches)], [1])
 
     return change
 
@@ -326,7 +454,24 @@ def _unused(name: str, schema: pa.Schema) -> str:
     return name
 
 
-def _inserter(
+def inserted_rows(schema: pa.Schema, merge: tuple[str, pa.Table], inserts: tuple[bytes, int]) -> Batches:
+    """A function that computes the inserted ones of the rows of a partition."""
+    request, sent = merge[0], ipc_bytes(merge[1])
+
+    def inserted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        core = _deltic.MergeInserter(inserts[0], schema, request, _read(sent), inserts[1])
+        rows = _Rows(schema)
+        for batch in batches:
+            given = rows.table(batch).combine_chunks().to_batches()
+            for piece in given:
+                new = core.rows(piece, batch.select(["number"]))
+                while (some := new.read_next()) is not None:
+                    yield pa.record_batch(some)
+
+    return inserted
+
+
+def inserter(
     schema: pa.Schema,
     plan: bytes,
     settings: dict[str, str] | None,
@@ -334,23 +479,18 @@ def _inserter(
     inserts: tuple[bytes, int],
 ) -> Batches:
     """A function that writes those of the rows of a partition that are inserted."""
-    request, sent = merge[0], ipc_bytes(merge[1])
+    inserted = inserted_rows(schema, merge, inserts)
 
     def insert(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        inserter = _deltic.MergeInserter(inserts[0], schema, request, _read(sent), inserts[1])
-        rows, count = _Rows(schema), 0
+        count = 0
 
-        def all_inserted() -> Iterator[pa.RecordBatch]:
+        def counted() -> Iterator[pa.RecordBatch]:
             nonlocal count
             for batch in batches:
                 count += batch.num_rows
-                given = rows.table(batch).combine_chunks().to_batches()
-                for piece in given:
-                    new = inserter.rows(piece, batch.select(["number"]))
-                    while (inserted := new.read_next()) is not None:
-                        yield pa.record_batch(inserted)
+                yield batch
 
-        files = write_batches(plan, settings, all_inserted())
+        files = write_batches(plan, settings, inserted(counted()))
         yield results(files, [count if at == 0 else 0 for at in range(len(files))])
 
     return insert

@@ -1,15 +1,15 @@
 """Changes rows of a table from Spark: the driver plans, decides and commits once, the executors read and write files.
 
-Spark computes the source of a merge (`frame_source`). The rest is done in Rust, with the results that
-`deltic.Table.delete`, `update` and `merge` describe.
+Spark computes the source of a merge (`frame_source`), and evaluates SQL that deltic does not know
+(`evaluated_changes`). The rest is done in Rust, with the results that `deltic.Table.delete`, `update` and `merge`
+describe.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -19,14 +19,14 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.arguments import Isolation
 from deltic.dml import Assigned
-from deltic.errors import DelticError
+from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
-from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource
+from deltic.spark.evaluated_changes import EvaluatedChange
+from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, carried_out
 from deltic.spark.location import checked_session, shared
 from deltic.spark.options import is_utc
 from deltic.spark.tasks import Batches, cores, each, ipc_bytes, run_tasks
 from deltic.spark.time_zone import refuse_conversion, refuse_dependent, session_zone
-from deltic.spark.write import discard
 from deltic.table import Table
 from deltic.transaction import Commit
 
@@ -41,6 +41,9 @@ TASKS_PER_CORE = 4
 LARGE_SOURCE = 32 * 1024 * 1024
 """From this size of a source in bytes its rows are not collected, but sent to the tasks that need them. If no equality
 joins the sides, each task needs all rows; then a job has at most one task for each core."""
+
+UNKNOWN = (InvalidInputError, UnsupportedFeatureError)
+"""The errors for SQL that deltic does not know; Spark may."""
 
 LONGEST_MESSAGE = 32 * 1024 * 1024
 """The most bytes of a source that a client of Spark Connect sends with a job."""
@@ -76,23 +79,48 @@ class _OnExecutors:
         self._settings = settings
 
     def delete(self, filter: str | None = None) -> int | None:
-        self._refuse_dependent([(filter, "the condition")])
-        done = self._change(("delete", "", pa.table({}), None), filter)
+        def check() -> None:
+            self._refuse_dependent([(filter, "the condition")])
+
+        try:
+            planned = self._planned(("delete", "", pa.table({}), None), filter)
+        except UNKNOWN as refused:
+            deleted: int | None = self._evaluated(refused, [filter]).delete(filter)["deleted"]
+            return deleted
+        done = self._change(planned, ("delete", "", pa.table({}), None), check)
         return self._core.delete(filter) if done is None else done["deleted"]
 
     def update(self, set: list[tuple[str, str | None]], values: Any, filter: str | None = None) -> int:
-        self._refuse_dependent([(filter, "the condition")], _assigned(set, values))
-        done = self._change(("update", json.dumps(set), values, None), filter)
+        def check() -> None:
+            self._refuse_dependent([(filter, "the condition")], _assigned(set, values))
+
+        row_change = ("update", json.dumps(set), values, None)
+        try:
+            planned = self._planned(row_change, filter)
+        except UNKNOWN as refused:
+            by_spark = self._evaluated(refused, [filter, *(sql for _column, sql in set)])
+            return int(by_spark.update(set, values, filter)["updated"])
+        done = self._change(planned, row_change, check)
         return self._core.update(set, values, filter) if done is None else int(done["updated"])
 
     def merge(self, data: Any, request: str, values: Any) -> str:
-        self._refuse_dependent(*_of_merge(json.loads(request), values, data.schema), data.schema)
+        def check() -> None:
+            self._refuse_dependent(*_of_merge(json.loads(request), values, data.schema), data.schema)
+
         if not isinstance(data, FrameSource):
+            check()
             return self._merge(data, (request, values))
         if self._core.replayed() is not None:
+            check()
             # The source need not be computed.
             return self._core.merge(data.schema.empty_table(), request, values)
-        keys = _deltic.merge_keys(self._core, data.schema, request, values)
+        try:
+            keys = _deltic.merge_keys(self._core, data.schema, request, values)
+        except UNKNOWN as refused:
+            conditions, assigned = _of_merge(json.loads(request), values, data.schema)
+            sql = [*(sql for sql, _name in conditions), *(value for _column, value in assigned)]
+            return json.dumps(self._evaluated(refused, sql).merge(data, request, values)["merged"])
+        check()
         with data.used():
             stored = StoredSource(data, keys)
             if keys is not None and stored.num_bytes >= LARGE_SOURCE:
@@ -117,8 +145,16 @@ class _OnExecutors:
             else:
                 refuse_conversion(value, column, table, name, zone)
 
+    def _evaluated(self, refused: DelticError, sql: Iterable[object]) -> EvaluatedChange:
+        """The same change, with this SQL, which Spark evaluates. Raises `refused` if deltic knows all of it."""
+        limits = (cores(self._spark) * TASKS_PER_CORE, BYTES_PER_TASK)
+        change = EvaluatedChange(self._core, self._spark, self._settings, limits, refused)
+        change.check_unknown(text for text in sql if isinstance(text, str))
+        return change
+
     def _merge(self, source: Any, merge: tuple[str, Any]) -> str:
-        done = self._change(("merge", *merge, source), None)
+        row_change = ("merge", *merge, source)
+        done = self._change(self._planned(row_change, None), row_change)
         return self._core.merge(source, *merge) if done is None else json.dumps(done["merged"])
 
     def _merge_divided(self, source: StoredSource, merge: tuple[str, Any]) -> str:
@@ -127,50 +163,41 @@ class _OnExecutors:
         most_tasks = max(cores(self._spark) * TASKS_PER_CORE, source.num_bytes // BYTES_PER_PART)
         planned = _deltic.plan_row_change(self._core, no_rows, None, (most_tasks, BYTES_PER_TASK), source.summaries)
         assert planned is not None, "it was not committed before"
-        inserted: list[bytes] = []
-        plan = None
-        try:
-            results = source.change(planned.tasks(), self._settings, merge)
-            inserts = planned.inserts(self._core, results)
-            if inserts is not None:
-                for schema in range(planned.num_insert_schemas()):
-                    plan = planned.plan_inserts(self._core, schema, inserted)
-                    inserted += source.insert(plan, self._settings, merge, (inserts, schema))
-        except BaseException:
-            with suppress(DelticError):
-                planned.discard(self._core)
-            self._discard(plan)
-            raise
-        try:
-            done = planned.apply(self._core, results, inserted)
-        except BaseException:
-            self._discard(plan)
-            raise
-        return json.dumps(json.loads(done)["merged"])
 
-    def _discard(self, plan: bytes | None) -> None:
-        """Delete the files with inserted rows; in all plans of a transaction their names begin in the same way."""
-        if plan is not None:
-            discard(plan, self._settings)
+        def change(tasks: Sequence[bytes]) -> list[bytes]:
+            return source.change(tasks, self._settings, merge)
 
-    def _change(self, row_change: RowChange, filter: str | None) -> dict[str, Any] | None:
-        """The counts of changed rows; None if the core should change them itself, since there is at most one task."""
+        def insert(plan: bytes, inserts: tuple[bytes, int]) -> list[bytes]:
+            return source.insert(plan, self._settings, merge, inserts)
+
+        return json.dumps(carried_out(self._core, planned, change, insert, self._settings)["merged"])
+
+    def _planned(self, row_change: RowChange, filter: str | None) -> _deltic.DistributedRowChange | None:
+        """The change, planned; None if the core should change the rows itself, since there is at most one task."""
         source = 0 if row_change[3] is None else row_change[3].nbytes
         tasks = cores(self._spark) * (TASKS_PER_CORE if source < LARGE_SOURCE else 1)
         if is_remote() and source > LONGEST_MESSAGE:
             tasks = 1
-        planned = _deltic.plan_row_change(self._core, row_change, filter, (tasks, BYTES_PER_TASK))
+        return _deltic.plan_row_change(self._core, row_change, filter, (tasks, BYTES_PER_TASK))
+
+    def _change(
+        self,
+        planned: _deltic.DistributedRowChange | None,
+        row_change: RowChange,
+        check: Callable[[], None] | None = None,
+    ) -> dict[str, Any] | None:
+        """The counts of changed rows; None if the core should change them. `check` may refuse to change any."""
         if planned is None:
+            if check is not None:
+                check()
             return None
-        try:
-            changer = _changer(self._settings, row_change)
-            results = run_tasks(self._spark, planned.tasks(), changer, row_change[0].upper())
-        except BaseException:
-            with suppress(DelticError):
-                planned.discard(self._core)
-            raise
-        done: dict[str, Any] = json.loads(planned.apply(self._core, results))
-        return done
+
+        def change(tasks: Sequence[bytes]) -> list[bytes]:
+            if check is not None:
+                check()
+            return run_tasks(self._spark, tasks, _changer(self._settings, row_change), row_change[0].upper())
+
+        return carried_out(self._core, planned, change, None, self._settings)
 
 
 def _assigned(set: list[Any], values: pa.Table, first: int = 0) -> list[AssignedValue]:
@@ -217,7 +244,7 @@ def delete(
     Arguments:
         spark: The session.
         uri: A path or URL, or a `deltic.Table`.
-        where: SQL such as `"month = 7"`; `deltic.Snapshot.plan` has the grammar.
+        where: SQL such as `"month = 7"`; `deltic.Snapshot.plan` has the grammar, and Spark knows more.
         isolation: As for `deltic.Table.transaction`, which describes the arguments below too.
         user_metadata: The commit's `userMetadata`.
         app_id: With `app_version`, an application's transaction, which must be committed only once.
@@ -229,6 +256,9 @@ def delete(
     find the rows and write files: up to four tasks for each core, each with about the same number of bytes and at least
     32 MiB. If this makes only one task, the driver does the work itself. Nothing of a failed or killed task is in the
     commit. If a job fails its files are deleted, except those of a task that is still running.
+
+    Spark evaluates the SQL of `where` if deltic does not know it, and so for `update` and `merge`: the section "SQL
+    that only Spark knows" of `docs/spark.md`.
 
     Raises the errors of `deltic.Table.delete`, also those in tasks, and `InvalidInputError` for `memory://`. If the
     store fails in a task, or a task is killed, it raises Spark's error.

@@ -43,7 +43,7 @@ from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.spark.time_zone import refuse_dependent, session_zone
 from deltic.spark.types import schema_of, to_arrow, type_without_nullability
 
-__all__ = ["column", "evaluated"]
+__all__ = ["Evaluation", "Unevaluated", "analysed", "column", "evaluated", "of_one_value", "refuse_words"]
 
 _NOT_OF_ONE_ROW = re.compile(
     r"\b(?:select|(?:try_)?reflect|java_method)\b|\b(?:over|identifier)\s*\(|--|/\*|[(,.]\s*\*\s*[),]", re.IGNORECASE
@@ -52,6 +52,10 @@ _NOT_OF_ONE_ROW = re.compile(
 Comments could hide the rest, and `*` would be all columns of the DataFrame."""
 _IDENTITY = "delta.identity.start"
 _TIMES = (DateType, TimestampType, TimestampNTZType)
+
+
+class Unevaluated(Exception):
+    """Why Spark does not evaluate some SQL, or deltic does not pass it to Spark."""
 
 
 def column(name: str) -> Column:
@@ -76,18 +80,20 @@ def evaluated(df: DataFrame, plan: bytes, rows: pa.Schema) -> tuple[DataFrame, l
                 "write with a classic session of Spark",
                 features=["rules that only Spark evaluates"],
             )
-        frame, names = _Evaluation(df, json.loads(rules), list(rows.names)).frame_and_names()
+        frame, names = Evaluation(df, json.loads(rules), list(rows.names)).frame_and_names()
     return frame.toDF(*(f"c{at}" for at in range(len(names)))), names
 
 
 @dataclass
-class _Evaluation:
+class Evaluation:
     """The evaluation of some rules on the rows of a DataFrame."""
 
     df: DataFrame
     rules: dict[str, Any]
     names: list[str]
     """The names of the rows' columns."""
+    concerned: str | None = None
+    """The name of a column of booleans: the rules concern only the rows for which it is TRUE. None for all rows."""
     prefix: str = field(default_factory=lambda: f"_{uuid.uuid4().hex}_")
     """The beginning of names that no column has."""
 
@@ -111,6 +117,7 @@ class _Evaluation:
         return self.df.sparkSession.range(0).select(F.col("id").alias(self.prefix), *columns)
 
     def frame_and_names(self) -> tuple[DataFrame, list[str]]:
+        """The rows with what the rules give, and the names of all their columns."""
         given = [f"{self.prefix}given_{at}" for at in range(len(self.names))]
         frame = self._with_given(self.df.toDF(*given), given)
         computed = self.rules["columns"]
@@ -118,7 +125,8 @@ class _Evaluation:
         frame = self._with_computed(frame, [rule for rule in computed if rule["is_default"]])
         frame = self._with_computed(frame, [rule for rule in computed if not rule["is_default"]])
         conditions = [
-            self._condition(rule).alias(f"{self.prefix}{rule['column']}") for rule in self.rules["conditions"]
+            self._of_concerned(self._condition(rule), True).alias(f"{self.prefix}{rule['column']}")
+            for rule in self.rules["conditions"]
         ]
         values = [*map(F.col, given), *(column(rule["name"]) for rule in computed), *conditions]
         added = [rule["name"] for rule in computed] + [rule["column"] for rule in self.rules["conditions"]]
@@ -150,21 +158,28 @@ class _Evaluation:
         """The rows with columns of the table that Spark computes. A value is computed once for each row."""
         values = [(f"{self.prefix}value_{rule['name']}", rule) for rule in rules]
         kinds = [self._analysed(rule) for rule in rules]
-        frame = frame.select("*", *(_value(rule).alias(name) for name, rule in values))
+        frame = frame.select("*", *(self._of_concerned(of_one_value(rule["sql"])).alias(name) for name, rule in values))
         stored = []
         for (name, rule), kind in zip(values, kinds, strict=True):
             of = self.columns[rule["name"]]
             stored.append(self._in_partition(_converted(column(name), kind, of, rule), of).alias(of.name, metadata={}))
         return frame.select("*", *stored)
 
+    def _of_concerned(self, values: Column, otherwise: object = None) -> Column:
+        """The values for the rows that the rules concern."""
+        if self.concerned is None:
+            return values
+        return F.when(F.col(f"{self.prefix}given_{self.names.index(self.concerned)}"), values).otherwise(otherwise)
+
     def _condition(self, rule: dict[str, Any]) -> Column:
         kind = self._analysed(rule)
         if rule["generated"] is not None:
             of = self.columns[rule["generated"]]
-            return column(of.name).eqNullSafe(self._in_partition(_converted(_value(rule), kind, of, rule), of))
+            values = _converted(of_one_value(rule["sql"]), kind, of, rule)
+            return column(of.name).eqNullSafe(self._in_partition(values, of))
         if not isinstance(kind, BooleanType | NullType):
             _refuse(rule, f"it is not a condition but a value of type {kind.simpleString()}")
-        return _value(rule).cast("boolean")
+        return of_one_value(rule["sql"]).cast("boolean")
 
     def _in_partition(self, values: Column, of: StructField) -> Column:
         """The values as readers get them: there are no empty strings among partition values."""
@@ -174,30 +189,46 @@ class _Evaluation:
 
     def _analysed(self, rule: dict[str, Any]) -> DataType:
         """The type of a rule's SQL."""
-        if (found := _NOT_OF_ONE_ROW.search(rule["sql"])) is not None:
-            _refuse(rule, f"deltic does not pass SQL with `{found[0]}` to it")
         is_default = rule.get("is_default", False)
-        # A default names no columns.
-        frame = self.no_rows.select(self.prefix) if is_default else self.no_rows
         try:
-            # Beside a column Spark accepts no aggregate.
-            value = frame.select(self.prefix, _value(rule))
-            kind = value.schema.fields[1].dataType
-            analysed = value._jdf.queryExecution().analyzed()
-            is_determined = is_default or analysed.deterministic()
-            reads_more = not analysed.subqueriesAll().isEmpty()
-        except (Py4JError, PySparkException) as error:
-            _refuse(rule, str(error).strip().partition("\n")[0])
-        if not is_determined:
-            _refuse(rule, "it does not always give the same value for the same row")
-        if reads_more:
-            _refuse(rule, "deltic does not pass SQL with subqueries to it")
-        return kind
+            refuse_words(rule["sql"])
+            # A default names no columns.
+            frame = self.no_rows.select(self.prefix) if is_default else self.no_rows
+            return analysed(frame, rule["sql"], may_vary=is_default)
+        except Unevaluated as why:
+            _refuse(rule, str(why))
 
 
-def _value(rule: dict[str, Any]) -> Column:
-    """The value of a rule's SQL. Inside another expression Spark accepts nothing that makes several rows or columns."""
-    return F.coalesce(F.expr(rule["sql"]))
+def refuse_words(sql: str) -> None:
+    """Raise `Unevaluated` for SQL that does more than to compute a value of one row."""
+    if (found := _NOT_OF_ONE_ROW.search(sql)) is not None:
+        raise Unevaluated(f"deltic does not pass SQL with `{found[0]}` to it")
+
+
+def analysed(frame: DataFrame, sql: str, *, may_vary: bool = False) -> DataType:
+    """The type of SQL over the columns of a DataFrame, which has at least one. Raises `Unevaluated`.
+
+    `may_vary`: whether it may have another value each time, as `uuid()` has.
+    """
+    try:
+        # Beside a column Spark accepts no aggregate.
+        value = frame.select(column(frame.columns[0]), of_one_value(sql))
+        kind = value.schema.fields[1].dataType
+        plan = value._jdf.queryExecution().analyzed()
+        is_determined = may_vary or plan.deterministic()
+        reads_more = not plan.subqueriesAll().isEmpty()
+    except (Py4JError, PySparkException) as error:
+        raise Unevaluated(str(error).strip().partition("\n")[0]) from error
+    if not is_determined:
+        raise Unevaluated("it does not always give the same value for the same row")
+    if reads_more:
+        raise Unevaluated("deltic does not pass SQL with subqueries to it")
+    return kind
+
+
+def of_one_value(sql: str) -> Column:
+    """The value of SQL. Inside another expression Spark accepts nothing that makes several rows or columns."""
+    return F.coalesce(F.expr(sql))
 
 
 def _as_stored(values: Column, given: DataType, of: StructField) -> Column:

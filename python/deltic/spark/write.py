@@ -237,7 +237,8 @@ def write(
             native = NativeWrite(df, table, plan, rows)
             _append(transaction, native.run, native.discard)
         else:
-            written = partial(_write_arrow, evaluated(df, plan, rows), table, plan)
+            work = Work("WRITE", "rows")
+            written = partial(write_collected, evaluated(df, plan, rows), plan, table.storage_options, work)
             _append(transaction, written, partial(discard, plan, table.storage_options))
         return span.record(commit_core(transaction, attempts))
 
@@ -297,9 +298,12 @@ def _append(
         raise
 
 
-def _write_arrow(rows: tuple[DataFrame, list[str]], table: Table, plan: bytes) -> list[bytes]:
+def write_collected(
+    rows: tuple[DataFrame, list[str]], plan: bytes, settings: dict[str, str] | None, work: Work
+) -> list[bytes]:
+    """Write rows as `rules.evaluated` returns them, and return the files."""
     numbered, names = rows
-    return collect(numbered, _writer(plan, table.storage_options, names), Work("WRITE", "rows"))
+    return collect(numbered, _writer(plan, settings, names), work)
 
 
 def _partition_columns(table: Table, partition_by: Sequence[str] | str | None) -> list[str]:

@@ -19,11 +19,11 @@ use arrow_schema::Fields;
 use arrow_select::nullif::nullif;
 use arrow_select::take::take;
 
-use crate::constraint::{Rules, Source};
+use crate::constraint::{ExternalCondition, ExternalRules, Rules, Source};
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
 use crate::expression::{
-    Assignment, BoundExpression, Context, Conversion, Expression, MissingFields, Name, parse_value,
+    Assignment, BoundExpression, Context, Conversion, Expression, MissingFields, Name, evaluate_at, parse_value,
 };
 use crate::scalar::partition::normalise;
 use crate::schema::arrow::{cast_strictly, to_arrow_type};
@@ -61,6 +61,8 @@ pub struct RowUpdate {
     /// Columns that partition the table, whose values are stored as strings.
     partitions: Vec<usize>,
     rules: Arc<Rules>,
+    /// The columns with the values of the conditions that another engine has evaluated.
+    conditions: Vec<BoundExpression>,
     /// The time in microseconds since the epoch.
     now: Option<i64>,
 }
@@ -74,6 +76,9 @@ pub struct Target<'a> {
     pub partition_columns: &'a [String],
     /// Its CHECK constraints, by name.
     pub constraints: &'a BTreeMap<String, String>,
+    /// The rules that another engine evaluates: the rows that expressions name columns of have its values, and the columns that
+    /// it computes are assigned.
+    pub external: Option<&'a ExternalRules>,
     /// The current time in microseconds since the epoch, if it may be asked for.
     pub now: Option<i64>,
     /// What becomes of the fields that an assigned struct lacks.
@@ -169,7 +174,7 @@ impl RowUpdate {
             return Err(Error::invalid("nothing is to be set; name at least one column"));
         }
         let schema = table.schema;
-        let rules = Rules::of(schema, table.constraints, table.now)?;
+        let (rules, conditions) = rules_of(table, bind)?;
         let mut assigned: Vec<Assigned> = Vec::new();
         for (key, value) in set {
             let (at, name, field) = find(schema, &key)?;
@@ -192,11 +197,16 @@ impl RowUpdate {
             let value = value.map_err(|e| in_key(&key, &e))?;
             assigned.push(Assigned { at, name, nullable: field.nullable, value });
         }
+        for column in table.external.iter().flat_map(|external| &external.columns) {
+            if !assigned.iter().any(|assigned| assigned.at.first() == schema.index_of(&column.name).as_ref()) {
+                return Err(Error::internal(format!("{} was not computed", column.rule)));
+            }
+        }
         let is_left = |at: &usize| !assigned.iter().any(|assigned| assigned.at.first() == Some(at));
         let generated = (0..schema.fields.len()).filter(|at| rules.source(*at) == Source::Generated);
         let generated = generated.filter(is_left).collect();
         let partitions = table.partition_columns.iter().filter_map(|name| schema.index_of(name)).collect();
-        Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), now: table.now })
+        Ok(Self { assigned, generated, partitions, rules: Arc::new(rules), conditions, now: table.now })
     }
 
     /// The bytes of constants in each updated row.
@@ -259,21 +269,42 @@ impl RowUpdate {
             }
             rows = batch(columns)?;
         }
-        self.check(&rows, number)?;
+        self.check(&rows, on, number)?;
         Ok(rows)
     }
 
     /// Checks the changed rows against the rules of the table.
-    fn check(&self, rows: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<()> {
+    fn check(&self, rows: &RecordBatch, on: &RecordBatch, number: &dyn Fn(usize) -> u64) -> Result<()> {
         let context = Context { now: self.now, first_row: 0 };
-        let Err(error) = self.rules.check(rows, &self.generated, context) else { return Ok(()) };
+        let mut values = Vec::with_capacity(self.conditions.len());
+        for condition in &self.conditions {
+            let of_rows = evaluate_at(condition, on, context)?;
+            let of_rows = of_rows.as_boolean_opt().cloned();
+            values.push(of_rows.ok_or_else(|| Error::internal("the values of a condition are not booleans"))?);
+        }
+        let check = |rows: &RecordBatch, values: &[BooleanArray], context| {
+            self.rules.check(rows, &self.generated, context)?;
+            self.rules.check_external(rows, values, context)
+        };
+        let Err(error) = check(rows, &values, context) else { return Ok(()) };
         // Check again one by one, for a message with the number of the row.
         for row in 0..rows.num_rows() {
             let context = Context { first_row: number(row), ..context };
-            self.rules.check(&rows.slice(row, 1), &self.generated, context)?;
+            let values: Vec<BooleanArray> = values.iter().map(|values| values.slice(row, 1)).collect();
+            check(&rows.slice(row, 1), &values, context)?;
         }
         Err(error)
     }
+}
+
+/// The rules of a table, and the columns with the values of those conditions that another engine evaluates.
+fn rules_of(table: Target<'_>, bind: Bind<'_>) -> Result<(Rules, Vec<BoundExpression>)> {
+    let Some(external) = table.external else {
+        return Ok((Rules::of(table.schema, table.constraints, table.now)?, Vec::new()));
+    };
+    let column = |of: &ExternalCondition| bind(Expression::Column(Name(vec![of.column.clone()])));
+    let conditions = external.conditions.iter().map(column).collect::<Result<_>>()?;
+    Ok((Rules::beside(external, table.schema, table.constraints, table.now)?, conditions))
 }
 
 pub(crate) fn in_key(key: &str, error: &Error) -> Error {

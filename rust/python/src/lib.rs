@@ -60,10 +60,12 @@ fn _deltic(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(transaction::resume, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::drop_feature, module)?)?;
     module.add_function(wrap_pyfunction!(transaction::enable_row_tracking, module)?)?;
-    module.add_class::<row_changes::SourceConformer>()?;
+    module.add_class::<row_tasks::source_conformer::SourceConformer>()?;
     module.add_class::<row_tasks::DistributedRowChange>()?;
     module.add_function(wrap_pyfunction!(row_tasks::plan_row_change, module)?)?;
     module.add_function(wrap_pyfunction!(row_tasks::change_rows, module)?)?;
+    module.add_function(wrap_pyfunction!(row_tasks::row_rules, module)?)?;
+    module.add_function(wrap_pyfunction!(row_tasks::task_rows, module)?)?;
     module.add("FAILED_HASH", deltic_table::dml::FAILED_HASH)?;
     module.add("PROPERTIES", PROPERTIES.iter().map(|property| property.name).collect::<Vec<_>>())?;
     module.add_class::<row_tasks::divided_source::MergeKeys>()?;

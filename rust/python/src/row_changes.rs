@@ -1,22 +1,18 @@
 //! Parses updates and merges that Python passes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::SchemaRef;
-use deltic_entry::entry;
+use deltic_protocol::constraint::ExternalRules;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{
-    Clause, ClauseAction, MergeRequest, RowChange, SourceConformer as CoreConformer, SourceRows, When,
-};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, Operation, RowChange, SourceRows, When};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
 
-use crate::arrow::{
-    ArrowBatch, ArrowSchema, Batches, check_announced, consume_batches, reader_from_py, schema_from_py,
-};
+use crate::arrow::{Batches, consume_batches, reader_from_py};
 use crate::errors::Result;
 
 /// A column and its expression as SQL; none if it gets a value.
@@ -29,6 +25,7 @@ struct Request {
     source_alias: String,
     target_alias: String,
     evolves: bool,
+    operation: Option<Operation>,
     clauses: Vec<Asked>,
 }
 
@@ -41,6 +38,8 @@ struct Asked {
     set: Option<Vec<Assigned>>,
     /// Columns that are left out of all columns.
     except: Option<Vec<String>>,
+    /// The rules of the table that Spark has evaluated for the rows.
+    external: Option<ExternalRules>,
 }
 
 /// All rows of the data that Python passes.
@@ -88,7 +87,7 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
         serde_json::from_str(json).map_err(|e| Error::internal("a merge is not readable").caused_by(e))?;
     let mut values = values_of(py, values)?;
     let mut clauses = Vec::with_capacity(request.clauses.len());
-    for Asked { when, condition, set, except } in request.clauses {
+    for Asked { when, condition, set, except, external } in request.clauses {
         let when = match when.as_str() {
             "matched" => When::Matched,
             "not matched" => When::NotMatched,
@@ -100,71 +99,10 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
             (None, Some(except)) => ClauseAction::All { except },
             (None, None) => ClauseAction::Delete,
         };
-        clauses.push(Clause { when, condition, action });
+        clauses.push(Clause { when, condition, action, external });
     }
-    let Request { on, source_alias, target_alias, evolves, .. } = request;
-    Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves })
-}
-
-/// Converts the rows of a merge's source to a table's types, batch by batch.
-#[pyclass(frozen, module = "deltic._deltic")]
-pub(crate) struct SourceConformer {
-    announced: SchemaRef,
-    core: Mutex<CoreConformer>,
-}
-
-#[entry]
-#[pymethods]
-impl SourceConformer {
-    #[new]
-    #[pyo3(signature = (schema, memory_limit = None))]
-    fn new(schema: &Bound<'_, PyAny>, memory_limit: Option<u64>) -> Result<Self> {
-        let announced = Arc::new(schema_from_py(schema)?);
-        let core = Mutex::new(CoreConformer::new(&announced, memory_limit)?);
-        Ok(Self { announced, core })
-    }
-
-    /// The columns of converted rows.
-    #[getter]
-    fn schema(&self) -> ArrowSchema {
-        ArrowSchema::new(Arc::clone(self.core().schema()))
-    }
-
-    /// How many bytes of rows may be in memory.
-    #[getter]
-    fn memory_limit(&self) -> u64 {
-        self.core().memory_limit()
-    }
-
-    /// The rows of the next batch, converted and cut into pieces of about a quarter of the memory limit, at most 16 MiB.
-    fn conform(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> Result<Vec<ArrowBatch>> {
-        let mut rows = reader_from_py(batch)?;
-        let mut conformed = Vec::new();
-        while let Some(batch) = rows.pull(py)? {
-            check_batch(&batch.schema(), &self.announced)?;
-            conformed.extend(py.detach(|| self.core().conform(&batch))?.into_iter().map(ArrowBatch::new));
-        }
-        Ok(conformed)
-    }
-}
-
-impl SourceConformer {
-    fn core(&self) -> MutexGuard<'_, CoreConformer> {
-        self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Refuses a batch whose columns are not those that the source announced.
-fn check_batch(schema: &SchemaRef, announced: &SchemaRef) -> Result<()> {
-    check_announced(schema, announced)?;
-    match schema.fields().iter().zip(announced.fields()).find(|(found, wanted)| found.name() != wanted.name()) {
-        None => Ok(()),
-        Some((found, wanted)) => {
-            let (found, wanted) = (found.name(), wanted.name());
-            Err(Error::invalid(format!("a batch has the column `{found}` where its reader announced `{wanted}`"))
-                .into())
-        }
-    }
+    let Request { on, source_alias, target_alias, evolves, operation, .. } = request;
+    Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves, operation: operation.unwrap_or_default() })
 }
 
 /// A [`RowChange`] as Python passes it: its kind, its request as JSON, the values that columns are set

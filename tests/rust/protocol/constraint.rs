@@ -99,7 +99,7 @@ fn invalid_constraints_are_refused_by_name() {
     assert_eq!(
         error.message(),
         "the CHECK constraint `mine` (frobnicate(a) > 0): there is no function frobnicate; deltic cannot write the table; in \
-         Spark, deltic.spark.write lets Spark evaluate this for new rows (UPDATE and MERGE need delta-spark)"
+         Spark, deltic.spark.write, update and merge let Spark evaluate this"
     );
 }
 

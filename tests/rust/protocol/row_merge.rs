@@ -229,6 +229,7 @@ fn inserted_rows_have_the_given_columns() {
         schema: &sides.target,
         partition_columns: &["name".to_owned()],
         constraints: &BTreeMap::new(),
+        external: None,
         now: None,
         missing: MissingFields::Refused,
     };

@@ -53,6 +53,7 @@ fn updated(set: &[(&str, &str)], checks: &[(&str, &str)]) -> Result<Vec<String>>
         schema: &schema,
         partition_columns: &partition_columns,
         constraints: &constraints,
+        external: None,
         now: Some(0),
         missing: MissingFields::Refused,
     };

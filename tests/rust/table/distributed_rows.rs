@@ -13,12 +13,13 @@ use deltic_protocol::row_update::NewValue;
 use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::dml::{
-    Clause, ClauseAction, DistributedRowChange, MergeInserter, MergeKeys, MergeRequest, RowChange, RowChangeCounts,
-    RowChangeTask, SourceRows, SourceSummary, TaskLimits, When,
+    Clause, ClauseAction, DistributedRowChange, MergeInserter, MergeKeys, MergeRequest, Operation, Places, RowChange,
+    RowChangeCounts, RowChangeTask, SourceRows, SourceSummary, TaskLimits, When,
 };
 use deltic_table::scan::read::ReadOptions;
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
 use deltic_table::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionOptions};
+use deltic_table::transaction::row_counts::MergeCounts;
 use deltic_table::write::writer::DataWriter;
 use futures::{TryStreamExt, stream};
 use proptest::prelude::*;
@@ -66,6 +67,7 @@ impl Statement {
                     target_alias: "target".to_owned(),
                     clauses: clauses.clone(),
                     evolves: false,
+                    operation: Operation::Merge,
                 });
                 (
                     RowChange::Merge { source: (batch.schema(), vec![batch]), source_rows: SourceRows::All, request },
@@ -77,7 +79,7 @@ impl Statement {
 }
 
 fn clause(when: When, condition: Option<&str>, action: ClauseAction) -> Clause {
-    Clause { when, condition: condition.map(str::to_owned), action }
+    Clause { when, condition: condition.map(str::to_owned), action, external: None }
 }
 
 fn set(column: &str, sql: &str) -> ClauseAction {
@@ -582,6 +584,85 @@ fn files_of_inserted_rows_are_checked() {
     });
     // Files of tasks are deleted; those of inserted rows are left to the caller.
     assert_eq!(table.on_disk().iter().filter(|path| !before.contains(*path)).count(), 3);
+}
+
+/// What an engine computes: twice `x` for the rows of a task that have an even one, with their places.
+async fn computed(storage: &Storage, task: &[u8]) -> (RecordBatch, Places) {
+    let task = RowChangeTask::from_bytes(task).unwrap();
+    let (schema, rows) = task.rows(storage.clone(), vec!["x".to_owned()]).unwrap();
+    let names: Vec<&str> = schema.fields().iter().map(|field| field.name().as_str()).collect();
+    assert_eq!(names, ["x", "_metadata.row_index", "_metadata.file_number"]);
+    let rows: Vec<RecordBatch> = rows.try_collect().await.unwrap();
+    let rows = rows.iter().flat_map(|rows| {
+        let [x, position, file] = [0, 1, 2].map(|at| rows.column(at).as_primitive::<Int64Type>());
+        (0..rows.num_rows()).map(|row| (x.is_valid(row).then(|| x.value(row)), position.value(row), file.value(row)))
+    });
+    let rows: Vec<_> =
+        rows.filter_map(|(x, position, file)| Some((x.filter(|x| x % 2 == 0)?, position, file))).collect();
+    let twice: ArrayRef = Arc::new(rows.iter().map(|row| Some(row.0 * 2)).collect::<Int64Array>());
+    let places = Places {
+        numbers: rows.iter().map(|_| None::<i64>).collect(),
+        files: rows.iter().map(|row| Some(row.2)).collect(),
+        positions: rows.iter().map(|row| Some(row.1)).collect(),
+    };
+    (RecordBatch::try_from_iter_with_nullable([("twice", twice, true)]).unwrap(), places)
+}
+
+#[test]
+fn rows_change_at_their_places() {
+    let table = four_files(&[]);
+    let none: ArrayRef = Arc::new(Int64Array::from(Vec::<i64>::new()));
+    let schema = RecordBatch::try_from_iter_with_nullable([("twice", none, true)]).unwrap().schema();
+    let update = |rows: Vec<RecordBatch>, source_rows| RowChange::Merge {
+        source: (Arc::clone(&schema), rows),
+        source_rows,
+        request: Box::new(MergeRequest {
+            on: "TRUE".to_owned(),
+            source_alias: "s".to_owned(),
+            target_alias: "t".to_owned(),
+            clauses: vec![clause(When::Matched, Some("s.twice > 4"), set("x", "s.twice"))],
+            evolves: false,
+            operation: Operation::Update,
+        }),
+    };
+    block_on(async {
+        let storage = &table.sample.storage;
+        let mut tx = table.begin().await;
+        let summary = SourceSummary::new(None).to_batch().unwrap();
+        let elsewhere = update(Vec::new(), SourceRows::Elsewhere(vec![summary]));
+        let planned = tx.plan_row_change((elsewhere, Some("x < 100")), EACH, (&Numbered, now)).await.unwrap().unwrap();
+        let tasks = planned.tasks().unwrap();
+        let (mut results, mut updated) = (Vec::new(), 0);
+        for task in &tasks {
+            let (rows, places) = computed(storage, task).await;
+            updated += rows.column(0).as_primitive::<Int64Type>().values().iter().filter(|twice| **twice > 4).count();
+            for (files, positions, message) in [
+                (vec![7; rows.num_rows()], places.positions.clone(), "that the task does not have"),
+                (vec![0; rows.num_rows()], vec![1 << 40; rows.num_rows()].into(), "other rows than before"),
+            ] {
+                let wrong = Places { files: files.into(), positions, ..places.clone() };
+                let wrong = update(vec![rows.clone()], SourceRows::Placed(Box::new(wrong)));
+                let result = RowChangeTask::from_bytes(task).unwrap().carry_out(storage.clone(), wrong, now).await;
+                let result = String::from_utf8(result.unwrap()).unwrap();
+                assert!(rows.num_rows() == 0 || result.contains(message), "{message}: {result}");
+            }
+            let placed = update(vec![rows], SourceRows::Placed(Box::new(places)));
+            let task = RowChangeTask::from_bytes(task).unwrap();
+            results.push(task.carry_out(storage.clone(), placed, now).await.unwrap());
+        }
+        let counts = planned.apply(&mut tx, (&results, Vec::new()), now).await.unwrap();
+        assert_eq!((counts.updated, counts.merged), (updated as u64, MergeCounts::default()));
+        assert!(updated > 0 && tasks.len() > 1);
+        table.commit(tx).await.unwrap().unwrap();
+    });
+    let known = four_files(&[]);
+    block_on(async {
+        let mut tx = known.begin().await;
+        let set = vec![("x".to_owned(), NewValue::Expression("x * 2".to_owned()))];
+        tx.update(set, Some("x < 100 AND x % 2 = 0 AND x > 2"), now).await.unwrap();
+        known.commit(tx).await.unwrap().unwrap();
+    });
+    assert_eq!(table.sorted(&["p", "x"], None), known.sorted(&["p", "x"], None));
 }
 
 #[test]

@@ -14,8 +14,7 @@ use crate::schema::{DataType, PrimitiveType, StructType};
 const MAX_SHOWN: usize = 8;
 
 /// What a caller can do about SQL that deltic does not evaluate.
-pub const ENGINE_ADVICE: &str = "in Spark, deltic.spark.write lets Spark evaluate this for new rows (UPDATE and MERGE need \
-                                 delta-spark)";
+pub const ENGINE_ADVICE: &str = "in Spark, deltic.spark.write, update and merge let Spark evaluate this";
 
 /// A condition that every row of a table must make TRUE.
 #[derive(Debug, Clone, PartialEq)]

@@ -14,7 +14,7 @@ use deltic_table::dml::{
 };
 use pyo3::prelude::*;
 
-use crate::arrow::{ArrowBatch, ArrowStream, reader_from_py, schema_from_py};
+use crate::arrow::{ArrowBatch, ArrowSchema, ArrowStream, reader_from_py, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::row_changes::{all_rows, request_of};
@@ -122,9 +122,15 @@ impl MergeInserter {
         Ok(Self(CoreInserter::new(spec, source, request, schema)?))
     }
 
+    /// The columns of inserted rows.
+    #[getter]
+    fn schema(&self) -> ArrowSchema {
+        ArrowSchema::new(Arc::clone(self.0.schema()))
+    }
+
     /// The inserted ones of some rows of the source. `numbers`: a column with the number of each of them among all.
     fn rows(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, numbers: &Bound<'_, PyAny>) -> Result<ArrowStream> {
-        let (rows, numbers) = (batch_from_py(py, rows)?, numbers_from_py(py, numbers)?);
+        let (rows, [numbers]) = (batch_from_py(py, rows)?, numbers_from_py(py, numbers)?);
         let inserted = py.detach(|| self.0.rows(&rows, &numbers))?;
         let schema = Arc::clone(self.0.schema());
         Ok(ArrowStream::from_stream(schema, futures::stream::iter(inserted), Runtime::of_process(py)?))
@@ -137,14 +143,16 @@ fn batch_from_py(py: Python<'_>, rows: &Bound<'_, PyAny>) -> Result<RecordBatch>
     Ok(batch.ok_or_else(|| Error::internal("a batch has no rows, not even none"))?)
 }
 
-/// The numbers of rows, from data whose first column they are.
-pub(crate) fn numbers_from_py(py: Python<'_>, numbers: &Bound<'_, PyAny>) -> Result<Int64Array> {
+/// The first columns of data, which are numbers.
+pub(crate) fn numbers_from_py<const N: usize>(py: Python<'_>, numbers: &Bound<'_, PyAny>) -> Result<[Int64Array; N]> {
     let (_, batches) = all_rows(py, numbers)?;
-    let mut all = Vec::new();
+    let mut all: [Vec<Option<i64>>; N] = std::array::from_fn(|_| Vec::new());
     for batch in &batches {
-        let numbers = batch.columns().first().and_then(|column| column.as_primitive_opt::<Int64Type>());
-        let numbers = numbers.ok_or_else(|| Error::internal("rows of a source came without their numbers"))?;
-        all.extend(numbers.iter());
+        for (at, all) in all.iter_mut().enumerate() {
+            let numbers = batch.columns().get(at).and_then(|column| column.as_primitive_opt::<Int64Type>());
+            let numbers = numbers.ok_or_else(|| Error::internal("rows of a source came without their numbers"))?;
+            all.extend(numbers.iter());
+        }
     }
-    Ok(all.into())
+    Ok(all.map(Into::into))
 }

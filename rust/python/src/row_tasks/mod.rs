@@ -1,20 +1,22 @@
 //! DELETE, UPDATE and MERGE by several processes: one plans and commits, others read and write files.
 
 pub(crate) mod divided_source;
+pub(crate) mod source_conformer;
 
 use std::collections::HashMap;
 
 use deltic_entry::entry;
-use deltic_table::dml::{DistributedRowChange as CoreRowChange, RowChangeTask, SourceRows, TaskLimits};
+use deltic_table::dml::{DistributedRowChange as CoreRowChange, Places, RowChangeTask, SourceRows, TaskLimits};
 use deltic_table::write::plan::DataFile;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
 use self::divided_source::numbers_from_py;
+use crate::arrow::{ArrowStream, schema_from_py};
 use crate::clock::Clock;
 use crate::errors::Result;
 use crate::row_changes::{PassedRowChange, all_rows, row_change_of};
-use crate::runtime::run;
+use crate::runtime::{Runtime, run};
 use crate::table::{json_text, storage};
 use crate::transaction::Transaction;
 use crate::work::Work;
@@ -135,23 +137,61 @@ impl DistributedRowChange {
     }
 }
 
-/// Finds rows and writes new files, in any process. Returns the result for `DistributedRowChange.apply`.
-/// After an error no file is left; after Ctrl-C files are deleted while this process still runs. `numbers`: those of the
-/// passed rows of a merge's source among all, if they are a part of it.
+/// What Spark must evaluate for rows that are changed or inserted and have these columns, as JSON text; `None` if there is
+/// nothing. From now on the rows of the transaction need it.
 #[entry]
 #[pyfunction]
-#[pyo3(signature = (task, storage_options, row_change, numbers = None))]
+pub(crate) fn row_rules(transaction: &Transaction, given: &Bound<'_, PyAny>) -> Result<Option<String>> {
+    let given = schema_from_py(given)?;
+    let rules = transaction.with(|builder| {
+        builder.let_engine_evaluate();
+        Ok(builder.plan_write(&given)?.external_rules())
+    })?;
+    rules.map(|rules| json_text(&rules)).transpose()
+}
+
+/// The rows of a task that may change, after its index: these columns, the position of each row and the index of its file.
+#[entry]
+#[pyfunction]
+pub(crate) fn task_rows(
+    py: Python<'_>,
+    task: &[u8],
+    storage_options: Option<HashMap<String, String>>,
+    columns: Vec<String>,
+) -> Result<(usize, ArrowStream)> {
+    let task = py.detach(|| RowChangeTask::from_bytes(task))?;
+    let storage = storage(task.location(), storage_options)?;
+    let number = task.number();
+    let (schema, rows) = task.rows(storage, columns)?;
+    Ok((number, ArrowStream::from_stream(schema, rows, Runtime::of_process(py)?)))
+}
+
+/// Finds rows and writes new files, in any process. Returns the result for `DistributedRowChange.apply`.
+/// After an error no file is left; after Ctrl-C files are deleted while this process still runs. `numbers`: those of the
+/// passed rows of a merge's source among all, if they are a part of it. `places`: instead of these, if the sides are joined
+/// already, the numbers, the index of the file of each row in the task, and the position of its row of the target there.
+#[entry]
+#[pyfunction]
+#[pyo3(signature = (task, storage_options, row_change, numbers = None, places = None))]
 pub(crate) fn change_rows(
     py: Python<'_>,
     task: &[u8],
     storage_options: Option<HashMap<String, String>>,
     row_change: PassedRowChange<'_>,
     numbers: Option<Bound<'_, PyAny>>,
+    places: Option<Bound<'_, PyAny>>,
 ) -> Result<Vec<u8>> {
     let task = py.detach(|| RowChangeTask::from_bytes(task))?;
-    let source_rows = match numbers {
-        Some(numbers) => SourceRows::Part(numbers_from_py(py, &numbers)?),
-        None => SourceRows::All,
+    let source_rows = match (numbers, places) {
+        (_, Some(places)) => {
+            let [numbers, files, positions] = numbers_from_py(py, &places)?;
+            SourceRows::Placed(Box::new(Places { numbers, files, positions }))
+        }
+        (Some(numbers), None) => {
+            let [numbers] = numbers_from_py(py, &numbers)?;
+            SourceRows::Part(numbers)
+        }
+        (None, None) => SourceRows::All,
     };
     let row_change = row_change_of(py, &row_change, source_rows)?;
     let storage = storage(task.location(), storage_options)?;

@@ -16,6 +16,7 @@ mod distributed;
 mod file_changes;
 mod find;
 mod merge;
+mod places;
 mod preview;
 mod specs;
 mod update;
@@ -24,5 +25,8 @@ mod update_writer;
 pub use distributed::{
     DistributedRowChange, FAILED_HASH, MergeInserter, RowChange, RowChangeCounts, RowChangeTask, TaskLimits,
 };
-pub use merge::{Clause, ClauseAction, MergeKeys, MergeRequest, SourceConformer, SourceRows, SourceSummary, When};
+pub use merge::{
+    Clause, ClauseAction, MergeKeys, MergeRequest, Operation, SourceConformer, SourceRows, SourceSummary, When,
+};
+pub use places::Places;
 pub use preview::Preview;

@@ -108,6 +108,7 @@ pub(super) fn update_writer(
         schema: &shape.schema,
         partition_columns: &shape.partition_columns,
         constraints: &rules.constraints,
+        external: None,
         now: rules.now,
         missing: MissingFields::Refused,
     };

@@ -206,11 +206,11 @@ impl UpdateWriter {
     /// The pass over the files of `tasks`, and how their rows are read.
     fn pass(&self, read: &ReadSpec, tasks: Vec<UpdateTask>) -> Result<(UpdatePass, Vec<FileTask>)> {
         let (mut files, mut reads) = (Vec::with_capacity(tasks.len()), Vec::with_capacity(tasks.len()));
-        for (number, UpdateTask { mut task, updated_rows, .. }) in tasks.into_iter().enumerate() {
-            task.constants.insert(FILE_NUMBER.to_owned(), number.to_string());
+        for UpdateTask { task, updated_rows, .. } in tasks {
             files.push((task.path.clone(), updated_rows));
             reads.push(task);
         }
+        let reads = numbered(reads);
         let columns = read.schema.by_name();
         let columns = read.columns.iter().filter_map(|name| columns.field(name)).cloned().collect();
         let columns = StructType::new(columns);
@@ -221,8 +221,16 @@ impl UpdateWriter {
     }
 }
 
+/// The same files, with their numbers.
+pub(super) fn numbered(mut files: Vec<FileTask>) -> Vec<FileTask> {
+    for (number, file) in files.iter_mut().enumerate() {
+        file.constants.insert(FILE_NUMBER.to_owned(), number.to_string());
+    }
+    files
+}
+
 /// Adds the position of each row and the number of its file to what is read.
-fn with_file_number(read: &ReadSpec) -> Result<ReadSpec> {
+pub(super) fn with_file_number(read: &ReadSpec) -> Result<ReadSpec> {
     refuse_column(&read.schema, FILE_NUMBER)?;
     let mut schema = StructType::clone(&read.schema);
     let mut field = StructField::new(FILE_NUMBER, DataType::LONG, false);

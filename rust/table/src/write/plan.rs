@@ -262,7 +262,7 @@ impl WritePlan {
         let (conditions, columns): (Vec<Value>, Vec<Value>) = (conditions.collect(), columns.collect());
         let schema = schema_json::to_json(&spec.schema);
         Some(json!({"schema": schema, "partition_columns": spec.partition_columns, "conditions": conditions,
-            "columns": columns}))
+            "columns": columns, "external": external}))
     }
 }
 

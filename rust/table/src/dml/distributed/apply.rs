@@ -12,7 +12,7 @@ use super::result::{TaskChanges, TaskResult};
 use super::{DistributedRowChange, Merging, RowChangeCounts};
 use crate::dml::file_changes::{ChangedFiles, StepTimes, WrittenFiles, choose};
 use crate::dml::find::{Candidate, FindResult, MERGE, RowAction};
-use crate::dml::merge::{self, Outcome};
+use crate::dml::merge::{self, Operation, Outcome};
 use crate::error::{Error, Result};
 use crate::parallel::join_ordered;
 use crate::progress::{Progress, Unit};
@@ -89,8 +89,20 @@ impl DistributedRowChange {
             }
             RowAction::Merge => {
                 let Merged { files, counts: of_merge } = merged.unwrap_or_default();
-                counts.merged = of_merge;
-                tx.end_merge(files, of_merge);
+                match merging.map(|merging| merging.operation).unwrap_or_default() {
+                    Operation::Merge => {
+                        counts.merged = of_merge;
+                        tx.end_merge(files, of_merge);
+                    }
+                    Operation::Update => {
+                        counts.updated = matching;
+                        tx.count_updated(matching);
+                    }
+                    Operation::Delete => {
+                        counts.deleted = deleted;
+                        tx.count_deleted(deleted);
+                    }
+                }
             }
         }
         Ok(counts)

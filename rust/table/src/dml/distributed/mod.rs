@@ -28,7 +28,7 @@ pub use self::inserts::MergeInserter;
 use self::result::TaskResult;
 pub use self::task::{FAILED_HASH, RowChange, RowChangeTask};
 use super::find::{Candidate, FindResult, RowAction, candidates};
-use super::merge::{self, EvolvedTransaction, Join, MergeRequest, MergeSource};
+use super::merge::{self, EvolvedTransaction, Join, MergeRequest, MergeSource, Operation};
 use super::specs::WriteSpecs;
 use super::update::update_writer;
 use crate::error::{Error, Result};
@@ -86,6 +86,7 @@ pub struct DistributedRowChange {
 /// The state of a merge between its planning and its end.
 struct Merging {
     join: Arc<Join>,
+    operation: Operation,
     /// How many rows the source has, if other processes have them.
     rows_elsewhere: Option<u64>,
     /// The metadata without the columns that the merge adds.
@@ -102,7 +103,7 @@ struct Planning<'a> {
 
 impl Transaction {
     /// Plans a row change whose files other processes read and write. Without `filter` it concerns all rows; a merge has no
-    /// filter. `None` if the application's transaction was committed before. Pass the results to
+    /// filter, unless it stands for another [`Operation`]. `None` if the application's transaction was committed before. Pass the results to
     /// [`DistributedRowChange::apply`] before any other step; otherwise call [`DistributedRowChange::discard`].
     ///
     /// # Errors
@@ -146,14 +147,16 @@ impl Transaction {
             }
             RowChange::Merge { source, source_rows, request } => {
                 let request = *request;
+                let operation = request.operation;
                 let snapshot = self.mergeable(&request).await?;
                 let (schema, batches) = source;
                 let (sides, mut evolved) = self.evolve_columns(&snapshot, &schema, &request, ids)?;
-                let source = MergeSource { schema, batches, source_rows: &source_rows, sides };
-                let (join, filter) = evolved.join(source, request, planning.begun_ms)?;
+                let source = MergeSource { schema, batches, source_rows: &source_rows, placed: None, sides };
+                let (join, of_keys) = evolved.join(source, request, planning.begun_ms)?;
+                let filter = if operation == Operation::Merge { of_keys.as_deref() } else { filter };
                 let rows_elsewhere = source_rows.elsewhere()?;
-                let merging = Some(Merging { join, rows_elsewhere, metadata_before: None });
-                let planned = evolved.plan_files(&snapshot, filter.as_deref(), action, merging, &planning);
+                let merging = Some(Merging { join, operation, rows_elsewhere, metadata_before: None });
+                let planned = evolved.plan_files(&snapshot, filter, action, merging, &planning);
                 let mut planned = planned.await?;
                 let metadata_before = evolved.keep();
                 if let Some(merging) = &mut planned.merging {

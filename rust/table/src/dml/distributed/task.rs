@@ -23,10 +23,11 @@ use crate::dml::find::{Candidate, DELETE, FindRequest, RowAction, UPDATE, read_c
 use crate::dml::merge::{self, Join, MergeKeys, MergeRequest, MergeSource, SourceRows};
 use crate::dml::specs::WriteSpecs;
 use crate::dml::update::update_writer;
-use crate::dml::update_writer::UpdateWriter;
+use crate::dml::update_writer::{UpdateWriter, numbered, with_file_number};
 use crate::envelope::{pack, unpack};
 use crate::error::{Error, Result};
 use crate::progress::Progress;
+use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::task::ReadSpec;
 use crate::write::rules::WriteRules;
 use crate::write::unclaimed::Unclaimed;
@@ -107,6 +108,25 @@ impl RowChangeTask {
     /// The index of the task.
     pub fn number(&self) -> usize {
         self.number
+    }
+
+    /// The rows that may change: these columns, then the position of each row in its file and the index of the file. An engine
+    /// that has joined them with other rows or computed values of them passes the places of these ([`Places`](crate::dml::Places)).
+    ///
+    /// # Errors
+    /// Those of reading the files; `Invalid` for columns that the table does not have.
+    pub fn rows(
+        self,
+        storage: Storage,
+        columns: Vec<String>,
+    ) -> Result<(SchemaRef, impl Stream<Item = Result<RecordBatch>> + Send + 'static)> {
+        let location = self.location;
+        let files = numbered(self.files.into_iter().map(|file| file.task).collect());
+        let read = with_file_number(&ReadSpec { columns, ..self.find })?;
+        let reader = Reader::new(storage, read).map_err(|e| e.in_table(&location))?;
+        let schema = reader.schema();
+        let rows = reader.read(files, ReadOptions::default());
+        Ok((schema, rows.map(move |batch| batch.map_err(|e| e.in_table(&location)))))
     }
 
     /// The hashes of the keys of a merge in the task's files, in batches of two columns: the task needs the rows of the source
@@ -192,7 +212,14 @@ impl RowChangeTask {
                 let request = *request;
                 let (schema, batches) = source;
                 let sides = merge::sides_of(StructType::clone(&find.schema), &schema, &request)?;
-                let source = MergeSource { schema, batches, source_rows: &source_rows, sides };
+                let placed = match &source_rows {
+                    SourceRows::Placed(places) => {
+                        let paths: Vec<&str> = files.iter().map(|file| file.task.path.as_str()).collect();
+                        Some(places.in_files(&paths)?)
+                    }
+                    SourceRows::All | SourceRows::Part(_) | SourceRows::Elsewhere(_) => None,
+                };
+                let source = MergeSource { schema, batches, source_rows: &source_rows, placed, sides };
                 let (joined, _) = merge::join(source, (&shape, &rules), request)?;
                 numbers = numbers_of(source_rows, &joined)?;
                 if numbers.is_some() && joined.source_rows() == 0 && !joined.changes_unmatched_rows() {
@@ -205,6 +232,7 @@ impl RowChangeTask {
         let scan_ms = clock().saturating_sub(begun_ms);
         let mut merged = None;
         if let Some(join) = join {
+            join.check_places()?;
             let (writer, matched) = outcome(&join, numbers.as_ref())?;
             (update, merged) = (Some(writer), Some(matched));
         }
@@ -233,7 +261,10 @@ fn numbers_of(source_rows: SourceRows, join: &Join) -> Result<Option<Int64Array>
         SourceRows::Part(numbers) if numbers.len() == join.source_rows() && numbers.null_count() == 0 => {
             Ok(Some(numbers))
         }
-        SourceRows::Part(_) => Err(Error::invalid("rows of a source came without their numbers")),
+        SourceRows::Placed(places) if places.numbers.len() == join.source_rows() => Ok(Some(places.numbers)),
+        SourceRows::Part(_) | SourceRows::Placed(_) => {
+            Err(Error::invalid("rows of a source came without their numbers"))
+        }
         SourceRows::Elsewhere(_) => Err(Error::invalid("a task of a merge needs rows of the source")),
     }
 }

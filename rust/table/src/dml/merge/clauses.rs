@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use deltic_protocol::constraint::ExternalRules;
 use deltic_protocol::expression::{BoundExpression, MissingFields};
 use deltic_protocol::row_merge::{RowInsert, Sides, VisibleSides};
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target};
@@ -65,6 +66,8 @@ pub struct Clause {
     pub condition: Option<String>,
     /// What it does with them.
     pub action: ClauseAction,
+    /// The rules of the table that another engine has evaluated for the rows that it updates: the source has the values.
+    pub external: Option<ExternalRules>,
 }
 
 /// The action of a clause for rows of the target, matched or not.
@@ -128,7 +131,7 @@ impl Clauses {
             (ClauseAction::All { .. }, When::Matched) => MissingFields::Kept,
             _ => MissingFields::Null,
         };
-        let target = Target { missing, ..target };
+        let target = Target { missing, external: clause.external.as_ref(), ..target };
         let set = match clause.action {
             ClauseAction::Set(set) => Some(named(set, sides)?),
             ClauseAction::All { except } => Some(all_columns(&except, sides, (clause.when, evolves))?),

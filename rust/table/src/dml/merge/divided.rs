@@ -23,6 +23,7 @@ use deltic_protocol::schema::{StructType, TableSchema};
 use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 
+use super::super::places::Places;
 use super::join::{of_source_row, of_target};
 use super::keys::{equalized, present_rows};
 use super::source::batch_of_sides;
@@ -52,6 +53,8 @@ pub enum SourceRows {
     All,
     /// Those that can match in the files of one task. Each has a number among all.
     Part(Int64Array),
+    /// Those that belong to the rows of the target in the files of one task: another engine has joined the sides.
+    Placed(Box<Places>),
     /// None of them. These are the [summaries](SourceSummary) of the processes that have them.
     Elsewhere(Vec<RecordBatch>),
 }
@@ -64,7 +67,9 @@ impl SourceRows {
     pub(crate) fn elsewhere(&self) -> Result<Option<u64>> {
         match self {
             Self::All => Ok(None),
-            Self::Part(_) => Err(Error::invalid("a merge cannot be planned with a part of its source")),
+            Self::Part(_) | Self::Placed(_) => {
+                Err(Error::invalid("a merge cannot be planned with a part of its source"))
+            }
             Self::Elsewhere(summaries) => summed(summaries, 0).map(|(rows, _)| Some(rows)),
         }
     }

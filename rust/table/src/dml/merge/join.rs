@@ -18,6 +18,7 @@ use deltic_protocol::scalar::Scalar;
 use deltic_protocol::schema::arrow::to_arrow_type;
 
 use super::super::find::MatchedRows;
+use super::super::places::PlacedRows;
 use super::clauses::{BoundClause, Clauses, TargetAction};
 use super::keys::Keys;
 use super::row_sizes::{GATHERED_BYTES, GATHERED_ROWS, RowSizes, fitting};
@@ -43,6 +44,8 @@ pub(crate) struct Join {
     index: Option<Keys>,
     /// The remaining conditions for a pair of rows with equal keys.
     rest: Vec<BoundExpression>,
+    /// The pairs, if another engine has joined the sides.
+    placed: Option<PlacedRows>,
     now: Option<i64>,
     /// Columns of the source that conditions on pairs read.
     source_columns: Vec<usize>,
@@ -73,10 +76,12 @@ struct JoinedBatch<'a> {
     positions: &'a [i64],
 }
 
-/// The condition for a row of the source to match a row of the target: equal keys, and other conditions that are TRUE.
+/// The condition for a row of the source to match a row of the target: equal keys, and other conditions that are TRUE; or
+/// the place of the row.
 pub(super) struct PairCondition {
     pub(super) keys: Vec<JoinKey>,
     pub(super) rest: Vec<BoundExpression>,
+    pub(super) placed: Option<PlacedRows>,
 }
 
 impl Join {
@@ -84,7 +89,7 @@ impl Join {
     pub(super) fn new(
         sides: Sides,
         (source, has_all_rows): (Arc<Source>, bool),
-        PairCondition { keys, rest }: PairCondition,
+        PairCondition { keys, rest, placed }: PairCondition,
         clauses: Clauses,
         now: Option<i64>,
     ) -> Result<Self> {
@@ -104,6 +109,7 @@ impl Join {
             keys,
             index: None,
             rest,
+            placed,
             now,
             source_columns,
             outcome: Mutex::new(outcome),
@@ -183,6 +189,11 @@ impl Join {
         outcome
     }
 
+    /// Fails if a row of the source has a place that was not read.
+    pub(crate) fn check_places(&self) -> Result<()> {
+        self.placed.as_ref().map_or(Ok(()), PlacedRows::check_all_paired)
+    }
+
     /// Joins rows of a file, whose first column are their positions.
     pub(super) fn join_batch(&self, task: &FileTask, batch: &RecordBatch, positions: &[i64]) -> Result<MatchedRows> {
         let fields = batch.schema_ref().fields().iter().skip(1).cloned().collect::<Vec<_>>();
@@ -191,15 +202,20 @@ impl Join {
             Arc::new(StructArray::try_new_with_length(fields.into(), columns, None, batch.num_rows())?);
         let matches = vec![false; batch.num_rows()];
         let mut joined = JoinedBatch { rows, sizes: OnceCell::new(), matches, chosen: HashMap::new(), task, positions };
-        self.each_chunk(&joined.rows.clone(), &mut |targets, sources| self.match_pairs(&mut joined, targets, sources))?;
+        let of_file = (&joined.rows.clone(), task, positions);
+        self.each_chunk(of_file, &mut |targets, sources| self.match_pairs(&mut joined, targets, sources))?;
         if !self.clauses.unmatched_by_source.is_empty() {
             self.match_unmatched_by_source(&mut joined)?;
         }
         self.finish_batch(joined)
     }
 
-    /// Calls `visit_pairs` with pairs of rows of both sides whose keys are equal, up to [`PAIRS`] at a time.
-    fn each_chunk(&self, rows: &ArrayRef, visit_pairs: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>) -> Result<()> {
+    /// Calls `visit_pairs` with pairs of rows of both sides whose keys are equal, or that are given, up to [`PAIRS`] at a time.
+    fn each_chunk(
+        &self,
+        (rows, task, positions): (&ArrayRef, &FileTask, &[i64]),
+        visit_pairs: &mut dyn FnMut(Vec<u32>, Vec<u32>) -> Result<()>,
+    ) -> Result<()> {
         let (mut targets, mut sources) = (Vec::new(), Vec::new());
         let mut visit = |target: u32, source: u32| {
             targets.push(target);
@@ -209,14 +225,15 @@ impl Join {
                 false => visit_pairs(std::mem::take(&mut targets), std::mem::take(&mut sources)),
             }
         };
-        match &self.index {
-            Some(index) => {
+        match (&self.placed, &self.index) {
+            (Some(placed), _) => placed.each(&task.path, positions, &mut visit)?,
+            (None, Some(index)) => {
                 let on = batch_of_sides(vec![(&self.sides.target_alias, Arc::clone(rows))])?;
                 let context = Context { now: self.now, first_row: 0 };
                 let of = |key: &JoinKey| evaluate_at(&key.target, &on, context).map_err(|e| of_target(&e));
                 index.probe(&self.keys.iter().map(of).collect::<Result<Vec<_>>>()?, visit)?;
             }
-            None => {
+            (None, None) => {
                 let count = u32::try_from(self.source.len()).unwrap_or(NO_SOURCE_ROW);
                 for target in 0..u32::try_from(rows.len()).unwrap_or(NO_SOURCE_ROW) {
                     (0..count).try_for_each(|source| visit(target, source))?;
@@ -235,8 +252,10 @@ impl Join {
             let holds = self.holds(condition, joined, &targets, &sources)?;
             (targets, sources) = filter_pairs(&holds, &targets, &sources);
         }
-        set_true(&mut joined.matches, &targets);
-        set_true(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner).matched, &sources);
+        let matching: Vec<bool> = sources.iter().map(|source| self.is_match(*source)).collect();
+        let (matching_targets, matching_sources) = filter_pairs(&matching, &targets, &sources);
+        set_true(&mut joined.matches, &matching_targets);
+        set_true(&mut self.outcome.lock().unwrap_or_else(PoisonError::into_inner).matched, &matching_sources);
         for BoundClause { condition, action } in &self.clauses.matched {
             if targets.is_empty() {
                 break;
@@ -256,6 +275,11 @@ impl Join {
             (targets, sources) = filter_pairs(&remaining, &targets, &sources);
         }
         Ok(())
+    }
+
+    /// Whether a row of the source matches; another has values for a row of the target that none matches.
+    fn is_match(&self, source: u32) -> bool {
+        source != NO_SOURCE_ROW && self.placed.as_ref().is_none_or(|placed| placed.is_match(source))
     }
 
     /// For which pairs a condition is TRUE.
@@ -329,11 +353,11 @@ impl Join {
                 joined.positions.get(row as usize).ok_or_else(|| Error::internal("a row has no position"))?;
             let position = position.cast_unsigned();
             let counts = &mut outcome.counts;
-            match (act, source) {
-                (TargetAction::Delete, NO_SOURCE_ROW) => counts.unmatched_deleted += 1,
-                (TargetAction::Delete, _) => counts.matched_deleted += 1,
-                (TargetAction::Update(_), NO_SOURCE_ROW) => counts.unmatched_updated += 1,
-                (TargetAction::Update(_), _) => counts.matched_updated += 1,
+            match (act, self.is_match(source)) {
+                (TargetAction::Delete, false) => counts.unmatched_deleted += 1,
+                (TargetAction::Delete, true) => counts.matched_deleted += 1,
+                (TargetAction::Update(_), false) => counts.unmatched_updated += 1,
+                (TargetAction::Update(_), true) => counts.matched_updated += 1,
             }
             match act {
                 TargetAction::Delete => rows.deleted.extend([position]),

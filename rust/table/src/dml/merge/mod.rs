@@ -43,9 +43,9 @@ pub use self::divided::{MergeKeys, SourceRows, SourceSummary};
 pub(super) use self::evolution::EvolvedTransaction;
 use self::join::PairCondition;
 pub(super) use self::join::{Join, Outcome, of_source_row};
-pub use self::request::MergeRequest;
 use self::request::condition_of;
 pub(super) use self::request::sides_of;
+pub use self::request::{MergeRequest, Operation};
 use self::rows::{ClauseInserts, MergeUpdater, inserted, schemas_of};
 pub(super) use self::rows::{Inserter, MergedTable};
 use self::source::Source;
@@ -54,6 +54,7 @@ use self::target_filter::{SourceKeys, TargetFilter, key_bounds};
 use self::updates::Updates;
 use super::file_changes::{StepTimes, choose};
 use super::find::{FindRequest, FindResult, MERGE, RowAction, find_with};
+use super::places::PlacedRows;
 use super::preview::Preview;
 use super::update_writer::UpdateWriter;
 use crate::error::Result;
@@ -73,13 +74,15 @@ pub(super) struct MergeSource<'a> {
     pub(super) batches: Vec<RecordBatch>,
     /// Which rows of the source these are.
     pub(super) source_rows: &'a SourceRows,
+    /// The places of these rows, if they have some.
+    pub(super) placed: Option<PlacedRows>,
     pub(super) sides: Sides,
 }
 
 impl MergeSource<'static> {
     /// All rows of the source.
     fn whole((schema, batches): (SchemaRef, Vec<RecordBatch>), sides: Sides) -> Self {
-        Self { schema, batches, source_rows: &SourceRows::All, sides }
+        Self { schema, batches, source_rows: &SourceRows::All, placed: None, sides }
     }
 }
 
@@ -155,7 +158,7 @@ impl Transaction {
     /// without rows.
     ///
     /// # Errors
-    /// As [`Transaction::merge`] for its condition and clauses.
+    /// As [`Transaction::merge`] for its condition and clauses, and the rules of the table.
     pub async fn merge_keys(
         &mut self,
         source: &SchemaRef,
@@ -168,6 +171,9 @@ impl Transaction {
             let (shape, rules) = (evolved.shape_after()?, evolved.write_rules_at(clock())?);
             let no_rows = MergeSource::whole((Arc::clone(source), Vec::new()), sides.clone());
             let (join, _) = join(no_rows, (&shape, &rules), request.clone())?;
+            for rows in insert_schemas(&join) {
+                evolved.check_rows(&rows)?;
+            }
             if join.keys().is_empty() {
                 return Ok(None);
             }
@@ -289,7 +295,7 @@ impl Transaction {
 /// # Errors
 /// `Invalid` for conditions, clauses and values that do not fit; `Unsupported` for what deltic does not evaluate.
 pub(super) fn join(
-    MergeSource { schema, batches, source_rows, sides }: MergeSource<'_>,
+    MergeSource { schema, batches, source_rows, placed, sides }: MergeSource<'_>,
     (shape, rules): (&TableShape, &WriteRules),
     request: MergeRequest,
 ) -> Result<(Arc<Join>, Option<String>)> {
@@ -297,7 +303,7 @@ pub(super) fn join(
     let reads = TargetFilter::new(&request.clauses, &on, &sides)?;
     let known = match source_rows {
         SourceRows::Elsewhere(summaries) => Some(summed(summaries, on.keys.len())?),
-        SourceRows::All | SourceRows::Part(_) => None,
+        SourceRows::All | SourceRows::Part(_) | SourceRows::Placed(_) => None,
     };
     let source = Arc::new(Source::new(&schema, &batches)?);
     drop(batches);
@@ -305,6 +311,7 @@ pub(super) fn join(
         schema: &shape.schema,
         partition_columns: &shape.partition_columns,
         constraints: &rules.constraints,
+        external: None,
         now: rules.now,
         missing: MissingFields::Refused,
     };
@@ -316,7 +323,7 @@ pub(super) fn join(
         rest.extend(on.target_only_bound);
     }
     let has_all_rows = matches!(source_rows, SourceRows::All);
-    let on = PairCondition { keys: on.keys, rest };
+    let on = PairCondition { keys: on.keys, rest, placed };
     let join = Arc::new(Join::new(after, (source, has_all_rows), on, clauses, rules.now)?);
     let filter = match reads {
         None => None,

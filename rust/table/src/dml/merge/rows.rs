@@ -237,6 +237,7 @@ impl Inserter {
             schema: after,
             partition_columns,
             constraints: &rules.constraints,
+            external: None,
             now: rules.now,
             missing: MissingFields::Refused,
         };

@@ -157,6 +157,12 @@ impl Transaction {
         Ok(())
     }
 
+    /// From now on, the engine that has the rows evaluates the rules of the table that deltic cannot evaluate.
+    pub fn let_engine_evaluate(&mut self) {
+        self.write.engine_evaluates = true;
+        self.derived.write_plan = None;
+    }
+
     /// How to write files of rows with `schema`, which is checked against the table's.
     ///
     /// # Errors
