@@ -12,6 +12,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from changed_rows import FEED, IDS, MAPPED, VECTORS
+from killed_tasks import dying
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from test_rows import changes, counts, made, tracked
@@ -338,6 +340,66 @@ def test_variants_and_nested_values(spark: SparkSession, uri: str) -> None:
     found = deltic.spark.read(spark, table).selectExpr("id", "to_json(v) AS v", "a").orderBy("id").collect()
     expected = [(0, '{"n":0}', [0]), (1, '{"n":1}', [1]), (2, "[1]", [3]), (3, "[1]", [4])]
     assert [tuple(row) for row in found] == expected
+
+
+@pytest.mark.parametrize("job", ["task_changer", "part_changer", "inserter"])
+def test_killed_tasks(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str) -> None:
+    table = made(str(tmp_path / "table"), VECTORS)
+    (tmp_path / "deaths").mkdir()
+    news = spark.createDataFrame([(7,), (99,)], "id long")
+    plain = getattr(evaluated_changes, job)
+
+    def change() -> deltic.Commit:
+        if job == "task_changer":
+            return deltic.spark.update(spark, table, {"n": f"n + {ONE}"}, A_OR_B)
+        merge = deltic.spark.merge(spark, table, news, "s.id = t.id AND mask(part) = 'x'", "s", "t")
+        return merge.when_matched_update({"n": "n + 1"}).when_not_matched_insert({"id": "id"}).execute()
+
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluated_changes, job, dying(plain, tmp_path / "deaths", 1))
+        metrics = change().metrics
+        assert list((tmp_path / "deaths").iterdir())
+    found = {row["id"]: row["n"] for row in table.scan().to_arrow().to_pylist()}
+    if job == "task_changer":
+        assert (metrics["numUpdatedRows"], set(found.values())) == (60, {2.5})
+    else:
+        assert (len(found), found[7], found[8], found[99]) == (61, 2.5, 1.5, None)
+    before = table.snapshot().version, set(Path(table.uri).rglob("*.parquet"))
+    monkeypatch.setattr(evaluated_changes, job, dying(plain, tmp_path / "deaths", 1000))
+    if job == "inserter":
+        news = spark.createDataFrame([(7,), (98,)], "id long")
+    with pytest.raises((PySparkException, Py4JJavaError), match="exited unexpectedly"):
+        change()
+    assert (table.snapshot().version, set(Path(table.uri).rglob("*.parquet"))) == before
+
+
+def test_functions_of_the_session(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    spark.udf.register("twice", lambda n: 2.0 * n, "double")
+    try:
+        assert deltic.spark.update(spark, table, {"n": "twice(n) + id"}, "twice(id) < 7").metrics["numUpdatedRows"] == 4
+    finally:
+        spark.sql("DROP TEMPORARY FUNCTION twice")
+    found = {row["id"]: row["n"] for row in table.scan().to_arrow().to_pylist()}
+    assert [found[id] for id in range(6)] == [3.0, 4.0, 5.0, 6.0, 1.5, 1.5]
+
+
+def test_another_writer(spark: SparkSession, uri: str) -> None:
+    table = made(uri)
+    changed = row_changes.on_executors(spark, table)
+
+    def update_a_deleted_row() -> None:
+        with changed.transaction() as transaction:
+            transaction.update({"n": f"n + {ONE}"}, f"id = 7 AND {A_OR_B}")
+            table.delete("id = 7")
+
+    with pytest.raises(deltic.CommitConflictError):
+        update_a_deleted_row()
+    with changed.transaction() as transaction:
+        transaction.update({"n": f"n + {ONE}"}, f"id < 20 AND {A_OR_B}")
+        table.update({"n": "0"}, "id > 40")
+    found = [row["n"] for row in rows(table)]
+    assert found == [2.5] * 19 + [1.5] * 21 + [0.0] * 19
 
 
 CONNECT = """

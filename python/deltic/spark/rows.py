@@ -85,7 +85,7 @@ class _OnExecutors:
         try:
             planned = self._planned(("delete", "", pa.table({}), None), filter)
         except UNKNOWN as refused:
-            deleted: int | None = self._evaluated(refused, [filter]).delete(filter)["deleted"]
+            deleted: int | None = self._evaluated(refused, [filter], check).delete(filter)["deleted"]
             return deleted
         done = self._change(planned, ("delete", "", pa.table({}), None), check)
         return self._core.delete(filter) if done is None else done["deleted"]
@@ -98,7 +98,7 @@ class _OnExecutors:
         try:
             planned = self._planned(row_change, filter)
         except UNKNOWN as refused:
-            by_spark = self._evaluated(refused, [filter, *(sql for _column, sql in set)])
+            by_spark = self._evaluated(refused, [filter, *(sql for _column, sql in set)], check)
             return int(by_spark.update(set, values, filter)["updated"])
         done = self._change(planned, row_change, check)
         return self._core.update(set, values, filter) if done is None else int(done["updated"])
@@ -119,7 +119,7 @@ class _OnExecutors:
         except UNKNOWN as refused:
             conditions, assigned = _of_merge(json.loads(request), values, data.schema)
             sql = [*(sql for sql, _name in conditions), *(value for _column, value in assigned)]
-            return json.dumps(self._evaluated(refused, sql).merge(data, request, values)["merged"])
+            return json.dumps(self._evaluated(refused, sql, check).merge(data, request, values)["merged"])
         check()
         with data.used():
             stored = StoredSource(data, keys)
@@ -145,11 +145,16 @@ class _OnExecutors:
             else:
                 refuse_conversion(value, column, table, name, zone)
 
-    def _evaluated(self, refused: DelticError, sql: Iterable[object]) -> EvaluatedChange:
-        """The same change, with this SQL, which Spark evaluates. Raises `refused` if deltic knows all of it."""
+    def _evaluated(self, refused: DelticError, sql: Iterable[object], check: Callable[[], None]) -> EvaluatedChange:
+        """The same change, with this SQL, which Spark evaluates. Raises an error if deltic knows all of it."""
         limits = (cores(self._spark) * TASKS_PER_CORE, BYTES_PER_TASK)
-        change = EvaluatedChange(self._core, self._spark, self._settings, limits, refused)
-        change.check_unknown(text for text in sql if isinstance(text, str))
+        try:
+            change = EvaluatedChange(self._core, self._spark, self._settings, limits, refused)
+            change.check_unknown(text for text in sql if isinstance(text, str))
+        except UNKNOWN:
+            # Its error says more of values that depend on the time zone.
+            check()
+            raise
         return change
 
     def _merge(self, source: Any, merge: tuple[str, Any]) -> str:
