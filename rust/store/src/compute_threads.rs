@@ -1,7 +1,7 @@
 //! The threads that compute: as many as there are processors.
 //!
-//! The allocator keeps memory for each thread, so few threads need less of it. Work that waits for a disk has threads of its
-//! own, those of the tokio runtime: more of them are needed, and they allocate little besides what they read.
+//! The allocator keeps memory for each thread, so few threads need less of it. Work that waits for a disk, or that computes
+//! for many seconds, has other threads, those of the tokio runtime: there are more of them.
 //!
 //! A child process made by `fork` inherits the state of these threads and not the threads, so it starts its own.
 

@@ -25,7 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::layout::ranges::Ranges;
 use crate::error::{Error, Result};
-use crate::parallel::{try_compute, worker_count};
+use crate::parallel::{try_blocking, worker_count};
 use crate::write::pieces::{memory, overhead};
 
 /// Rows in a batch of the result.
@@ -169,7 +169,7 @@ fn bucket_count(held: usize, held_rows: usize, total_rows: u64, bytes: usize) ->
 
 /// Computes on a worker thread.
 pub(super) async fn computed<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    try_compute(work, |e| Error::internal("sorting rows failed").caused_by(e)).await
+    try_blocking(work, |e| Error::internal("sorting rows failed").caused_by(e)).await
 }
 
 /// Writes rows into temporary files, one for each bucket.
