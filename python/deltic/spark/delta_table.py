@@ -109,11 +109,12 @@ class DeltaTable:
 
     Methods and arguments have the names and the meaning that delta-spark's documentation gives them; docstrings here
     say what differs. Conditions and values are strings of deltic's SQL (`docs/expressions.md`), in which a word in
-    double quotes is the name of a column, where Spark takes it for a string. If the session's time zone is not UTC,
-    conditions and values of `delete`, `update` and `merge` that may depend on it raise `InvalidInputError`. A Column of
-    Spark raises `UnsupportedFeatureError`, an argument of another type `InvalidInputError`. Other errors are those of
-    the deltic method that a docstring names. There is no catalog: tables have locations, and `forName` and the builders
-    of new tables raise `UnsupportedFeatureError`, which says what to use.
+    double quotes is the name of a column, where Spark takes it for a string. Spark evaluates those that deltic does not
+    know (`docs/spark.md`). If the session's time zone is not UTC, conditions and values of `delete`, `update` and
+    `merge` that may depend on it raise `InvalidInputError`. A Column of Spark raises `UnsupportedFeatureError`, an
+    argument of another type `InvalidInputError`. Other errors are those of the deltic method that a docstring names.
+    There is no catalog: tables have locations, and `forName` and the builders of new tables raise
+    `UnsupportedFeatureError`, which says what to use.
 
     >>> _ = deltic.spark.write(spark.createDataFrame([(1, "a"), (2, "b")], "id long, v string"), uri + "_known")
     >>> table = deltic.spark.DeltaTable.forPath(spark, uri + "_known")

@@ -13,6 +13,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
@@ -114,8 +115,10 @@ class EvaluatedChange:
         """Raise deltic's error if it is not about SQL that deltic does not know, or such rules of the table."""
         if isinstance(self._refused, UnsupportedFeatureError) or not all(map(is_read, sql)):
             return
-        if self._rules(set()) is None:
-            raise self._refused
+        with suppress(DelticError):
+            if self._rules(set()) is not None:
+                return
+        raise self._refused
 
     def delete(self, filter: str | None) -> dict[str, Any]:
         """Delete rows; return the counts."""
@@ -169,10 +172,8 @@ class EvaluatedChange:
         self._prepare(clauses)
         self._named = self._columns_in([on, *self._sql_of(clauses)])
         no_targets = self._no_rows().alias(aliases[0])
-        no_source = self._spark.createDataFrame([], source.columns).withColumn(
-            self._of("number"), F.lit(0).cast("long")
-        )
-        no_source = no_source.alias(aliases[1])
+        no_source = self._spark.createDataFrame([], source.columns)
+        no_source = no_source.withColumn(self._of("number"), F.lit(0).cast("long")).alias(aliases[1])
         visible = {
             "matched": no_targets.crossJoin(no_source),
             "not matched": no_source,
