@@ -175,6 +175,29 @@ def test_rules_hold_for_updated_rows(spark: SparkSession, uri: str) -> None:
     assert {row["sound"] for row in rows(table)} == {"Xxxxxx"}
 
 
+def test_only_comparisons_are_evaluated_before_other_parts(spark: SparkSession, uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1, 2, 3], "name": ["5", "abc", "50"]}))
+    table = Table(uri)
+    guarded = "length(mask(name)) = 1 AND CAST(name AS INT) = 5 AND 10 / (id - 2) < 0"
+    assert deltic.spark.update(spark, table, {"id": "length(mask('a')) + 9"}, guarded).metrics["numUpdatedRows"] == 1
+    assert [row["id"] for row in rows(table)] == [2, 3, 10]
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        deltic.spark.delete(spark, table, "CAST(name AS INT) > 5 AND mask(name) IS NOT NULL")
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+    assert [row["id"] for row in rows(table)] == [2, 10]
+
+
+def test_a_field_is_set_beside_a_rule_with_its_letters(spark: SparkSession, uri: str) -> None:
+    struct = {"type": "struct", "fields": [field("x", "long")]}
+    table = create(uri, [*PEOPLE, field("s", struct)], SOUNDS | {"letters": "mask('as') = 'xx'"})
+    deltic.spark.write(people(spark, (1, "Robert")), table)
+    deltic.spark.update(spark, table, {"s": "named_struct('x', 1L)"})
+    deltic.spark.update(spark, table, {"s.x": "2"})
+    assert [row["s"] for row in rows(table)] == [{"x": 2}]
+
+
 def test_rules_hold_for_merged_rows(spark: SparkSession, uri: str) -> None:
     fields = [*PEOPLE, SOUND, default("n", "integer", "length(mask('xyz'))"), generated("twice", "long", "id * 2")]
     table = create(uri, fields, SOUNDS)
@@ -273,6 +296,11 @@ def test_each_row_has_one_value(spark: SparkSession, uri: str) -> None:
         ("mask(struct(*).part) = 'x'", r"`\(\*\)`"),
         ("mask(input_file_name()) = ''", "input_file_name"),
         ("row_number() OVER (ORDER BY id) < mask(part)", "OVER"),
+        ("mask('${env:HOME}') = part", r"`\$\{`"),
+        ("mask(part) = 'x' OR EXISTS(TABLE text.`/nowhere`)", "subqueries"),
+        ("window(timestamp_seconds(id), '2 hours', '1 hour').start < mask(part)", "one value for each row"),
+        ("`reflect`('java.lang.System', 'lineSeparator') > mask(part)", "`reflect`"),
+        ("system.builtin.`java_method`('java.lang.System', 'lineSeparator') > mask(part)", "`java_method`"),
     ],
 )
 def test_what_spark_does_not_evaluate(spark: SparkSession, uri: str, sql: str, message: str) -> None:
@@ -288,6 +316,10 @@ def test_what_spark_does_not_evaluate(spark: SparkSession, uri: str, sql: str, m
 
 def test_other_refusals(spark: SparkSession, uri: str) -> None:
     table = made(uri)
+    struct = pa.struct([("x", pa.int64()), ("y", pa.int64())])
+    schema = pa.schema([("part", pa.string()), ("arr", pa.list_(pa.int32())), ("st", struct)])
+    deltic.write(uri + "_typed", pa.table({"part": ["a"], "arr": [[1]], "st": [{"x": 1, "y": 2}]}, schema))
+    typed = Table(uri + "_typed")
     with refused(table, deltic.InvalidInputError, "cannot set"):
         deltic.spark.update(spark, table, {"s": "mask(part)"})
     with refused(table, deltic.InvalidInputError, "twice"):
@@ -299,6 +331,14 @@ def test_other_refusals(spark: SparkSession, uri: str) -> None:
     merge = deltic.spark.merge(spark, table, news, "key = id AND mask(more) = 'x'")
     with refused(table, deltic.DelticError, "more"):
         merge.when_not_matched_by_source_update({"n": f"{ONE} + length(more)"}).execute()
+    # Rows that match later would be neither updated nor inserted.
+    merge = deltic.spark.merge(spark, table, news, "key = id AND mask(more) < CAST(current_timestamp() AS STRING)")
+    with refused(table, deltic.DelticError, "`current_timestamp` is another time"):
+        merge.when_matched_delete().when_not_matched_insert({"id": "key"}).execute()
+    # Spark's own conversion would be by position.
+    for column, value in {"arr": "array()", "st": "named_struct('y', NULL, 'x', 5)"}.items():
+        with refused(typed, deltic.DelticError, f"column `{column}` .*has no type: CAST it"):
+            deltic.spark.update(spark, typed, {column: value}, "mask(part) = 'x'")
     table.set_properties({"delta.appendOnly": "true"})
     with refused(table, deltic.InvalidInputError, "append"):
         deltic.spark.delete(spark, table, A_OR_B)

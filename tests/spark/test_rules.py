@@ -160,6 +160,16 @@ def test_an_installed_format(spark: SparkSession, uri: str) -> None:
         ("mask(name) = 'Xxxxxx' OR rand() < 2", deltic.DelticError, "not always give the same value"),
         ("mask(name) = (TABLE people)", deltic.DelticError, "Spark does not evaluate it either"),
         ("mask(name) = 'Xxxxxx' AND hash(*) = 1", deltic.DelticError, r"SQL with `\(\*\)`"),
+        # Spark would put variables of the driver into strings, and look for the file.
+        ("mask('${env:HOME}') IS NOT NULL", deltic.DelticError, r"SQL with `\$\{`"),
+        ("mask(name) = 'Xxxxxx' OR EXISTS(TABLE text.`/nowhere`)", deltic.DelticError, "SQL with subqueries"),
+        ("mask(name) = 'Xxxxxx' OR (FROM text.`/nowhere`) IS NULL", deltic.DelticError, "SQL with subqueries"),
+        # A row is in two windows.
+        (
+            "window(timestamp_seconds(id), '2 hours', '1 hour').start IS NOT NULL",
+            deltic.DelticError,
+            "one value for each row",
+        ),
     ],
 )
 def test_what_spark_does_not_know_either(

@@ -6,6 +6,8 @@ A backslash in a string is an ordinary character, and a word in double quotes is
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -16,7 +18,7 @@ from deltic import _deltic
 from deltic.errors import InvalidInputError
 from deltic.spark.rules import Unevaluated, analysed, refuse_words
 
-__all__ = ["conjuncts", "in_spark", "is_read", "kind_of", "quoted"]
+__all__ = ["comparisons", "in_spark", "is_read", "kind_of", "path_of", "quoted", "refuse_time"]
 
 _QUOTED = re.compile(r"""\b[rR]'[^']*'|'(?:[^']|'')*'|`(?:[^`]|``)*`|"(?:[^"]|"")*\"""")
 _OF_A_PLACE = re.compile(
@@ -24,9 +26,15 @@ _OF_A_PLACE = re.compile(
     re.IGNORECASE,
 )
 """Functions whose values say where Spark has a row, and not where it is in the table."""
-
-
-_OF_THE_TIME = re.compile(r"\b(?:now|current_\w+|curdate|localtimestamp|unix_timestamp)\b", re.IGNORECASE)
+_OF_THE_TIME = re.compile(
+    r"\b(?:now|today|tomorrow|yesterday|current_\w+|curdate|localtimestamp|unix_timestamp)\b", re.IGNORECASE
+)
+_COMPARISONS = {
+    *("And", "Or", "Not", "In", "IsNull", "IsNotNull", "UnresolvedAttribute", "Literal"),
+    *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+}
+_MAX_COMPARED = 1000
+"""The most steps of a condition that are looked at."""
 
 
 def is_read(sql: str) -> bool:
@@ -62,7 +70,7 @@ def kind_of(frame: DataFrame, sql: str, *, is_condition: bool) -> DataType:
 
     A value, which is no condition, may be another one each time: it is computed once for each row.
     """
-    bare = _QUOTED.sub("''", sql)
+    bare = _without_quoted(sql)
     refuse_words(bare)
     if (found := _OF_A_PLACE.search(bare)) is not None:
         raise Unevaluated(f"deltic does not pass SQL with `{found[0]}` to it")
@@ -75,8 +83,37 @@ def kind_of(frame: DataFrame, sql: str, *, is_condition: bool) -> DataType:
     return kind
 
 
-def conjuncts(spark: SparkSession, sql: str) -> list[str]:
-    """The parts of a condition that must all be TRUE, as Spark prints them; none that deltic could read otherwise."""
+def _without_quoted(sql: str) -> str:
+    """SQL without strings and quoted names, other than those that may be of functions."""
+
+    def emptied(found: re.Match[str]) -> str:
+        is_called = found[0][0] in '`"' and sql[found.end() :].lstrip().startswith("(")
+        return found[0] if is_called else "''"
+
+    return _QUOTED.sub(emptied, sql)
+
+
+def refuse_time(sql: str) -> None:
+    """Raise `Unevaluated` for SQL with the current time."""
+    if (found := _OF_THE_TIME.search(sql)) is not None:
+        raise Unevaluated(f"`{found[0]}` is another time whenever it is evaluated: write the time itself")
+
+
+def path_of(name: str, names: Iterable[str]) -> list[str]:
+    """The path of an assigned column, with the table's spelling of its first name, which is one of `names`."""
+    spelled = {known.casefold(): known for known in names}
+    if name.casefold() in spelled:
+        return [spelled[name.casefold()]]
+    parts = [part.strip() for part in re.findall(r"`(?:[^`]|``)*`|[^`.]+", name)]
+    path = [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts if part]
+    return [spelled.get(path[0].casefold(), path[0]), *path[1:]] if path else [name]
+
+
+def comparisons(spark: SparkSession, sql: str) -> list[str]:
+    """Those parts of a condition, joined by AND, that compare columns with literals, as Spark prints them.
+
+    They cannot fail, mean the same to deltic, and may be evaluated before the others.
+    """
     try:
         parser = spark._jsparkSession.sessionState().sqlParser()
         pending, found = [parser.parseExpression(in_spark(sql))], []
@@ -84,9 +121,21 @@ def conjuncts(spark: SparkSession, sql: str) -> list[str]:
             node = pending.pop(0)
             if node.getClass().getSimpleName() == "And":
                 pending = [node.left(), node.right(), *pending]
-            else:
+            elif _compares(node):
                 found.append(str(node.sql()))
     except (Py4JError, PySparkException):
         return []
     # In strings Spark escapes with backslashes. The time must not be another one there.
     return [f"({part})" for part in found if "\\" not in part and not _OF_THE_TIME.search(part)]
+
+
+def _compares(condition: Any) -> bool:
+    """Whether an expression of Spark only compares columns with literals."""
+    pending, seen = [condition], 0
+    while pending:
+        node = pending.pop()
+        children, seen = node.children(), seen + 1
+        if seen > _MAX_COMPARED or node.getClass().getSimpleName() not in _COMPARISONS:
+            return False
+        pending += [children.apply(at) for at in range(children.size())]
+    return True

@@ -29,7 +29,7 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.progress_bars import Work
-from deltic.spark.caller_sql import conjuncts, in_spark, is_read, kind_of, quoted
+from deltic.spark.caller_sql import comparisons, in_spark, is_read, kind_of, path_of, quoted, refuse_time
 from deltic.spark.frame_source import (
     PLACED_COLUMNS,
     FrameSource,
@@ -142,7 +142,7 @@ class EvaluatedChange:
 
         rows = self._schema_of_computed(of_rows(none))
         merge = self._request([clause], {"on": "TRUE", "operation": operation})
-        known = [] if filter is None else [part for part in conjuncts(self._spark, filter) if self._is_filter(part)]
+        known = [] if filter is None else [part for part in comparisons(self._spark, filter) if self._is_filter(part)]
         summary = pa.Table.from_batches([pa.record_batch(_deltic.SourceSummary(None).to_batch())])
         planned = _deltic.plan_row_change(
             self._core, ("merge", *merge, rows.empty_table()), " AND ".join(known) or None, self._limits, summary
@@ -179,7 +179,7 @@ class EvaluatedChange:
             "not matched": no_source,
             "not matched by source": no_targets,
         }
-        self._check(on, "the merge condition", visible["matched"], is_condition=True)
+        self._check(on, "the merge condition", visible["matched"], is_condition=True, is_join=True)
         for clause in clauses:
             if clause.condition is not None:
                 self._check(clause.condition, clause.name, visible[clause.when], is_condition=True)
@@ -275,7 +275,7 @@ class EvaluatedChange:
     def _columns_in(self, texts: Iterable[str]) -> list[str]:
         """The columns of the table that SQL may name: those whose names are in its text."""
         text = "\n".join(texts).replace("``", "`").replace('""', '"').casefold()
-        return [name for name in self._fields if name.casefold() in text]
+        return [name for name in self._fields if re.search(rf"(?<!\w){re.escape(name.casefold())}(?!\w)", text)]
 
     def _sql_of(self, clauses: Sequence[_Clause]) -> Iterator[str]:
         for clause in clauses:
@@ -327,9 +327,9 @@ class EvaluatedChange:
         for clause in clauses:
             if clause.set is None or clause.when == "not matched":
                 continue
-            clause.rules = self._rules({self._path(column)[0].casefold() for column, _sql in clause.set})
+            clause.rules = self._rules({path_of(column, self._fields)[0].casefold() for column, _sql in clause.set})
             for name, sql in clause.set:
-                path = self._path(name)
+                path = path_of(name, self._fields)
                 default = self._fields.get(path[0], {}).get("metadata", {}).get("CURRENT_DEFAULT")
                 if sql is not None and sql.strip().upper() == "DEFAULT" and len(path) == 1 and default is not None:
                     clause.stored[name] = default
@@ -346,15 +346,6 @@ class EvaluatedChange:
         rules = _deltic.row_rules(self._core, given)
         return None if rules is None else dict(json.loads(rules))
 
-    def _path(self, name: str) -> list[str]:
-        """The path of an assigned column, with the table's spelling of its first name."""
-        spelled = {known.casefold(): known for known in self._fields}
-        if name.casefold() in spelled:
-            return [spelled[name.casefold()]]
-        parts = [part.strip() for part in re.findall(r"`(?:[^`]|``)*`|[^`.]+", name)]
-        path = [part[1:-1].replace("``", "`") if part.startswith("`") else part for part in parts if part]
-        return [spelled.get(path[0].casefold(), path[0]), *path[1:]] if path else [name]
-
     def _check_values(self, clause: _Clause, visible: DataFrame) -> None:
         """Analyse the values that a clause sets columns to, and number the columns in which Spark computes them."""
         given = iter(clause.values)
@@ -369,6 +360,8 @@ class EvaluatedChange:
             kind = self._check(sql, argument, visible) if default is None else self._check_stored(default, name)
             if isinstance(kind, NullType):
                 continue
+            if has_type(kind, NullType):
+                self._refuse(f"{argument} ({sql})", "a NULL or an empty collection in it has no type: CAST it")
             arrow = to_arrow(StructType([StructField(name, kind)]), voids=True).field(0).type
             refuse_conversion(arrow, name, self._schema, argument, self._zone)
             clause.columns[name] = self._of(f"value_{clause.number}_{len(clause.columns)}")
@@ -390,9 +383,14 @@ class EvaluatedChange:
         except Unevaluated as why:
             self._refuse(f"{argument} ({sql})", str(why))
 
-    def _check(self, sql: str, argument: str, visible: DataFrame, is_condition: bool = False) -> DataType:
+    def _check(
+        self, sql: str, argument: str, visible: DataFrame, *, is_condition: bool = False, is_join: bool = False
+    ) -> DataType:
         """The type of SQL of the caller."""
         try:
+            if is_join:
+                # The rows are joined twice: those that match, and those that do not.
+                refuse_time(sql)
             return kind_of(visible, sql, is_condition=is_condition)
         except Unevaluated as why:
             self._refuse(f"{argument} ({sql})", str(why))
@@ -482,7 +480,7 @@ class EvaluatedChange:
         given = iter(clause.values)
         for assigned, sql in clause.set or []:
             literal = next(given) if sql is None else None
-            path = self._path(assigned)
+            path = path_of(assigned, self._fields)
             if path[0] != name:
                 continue
             if len(path) > 1:
@@ -568,7 +566,7 @@ class EvaluatedChange:
                 return False
             return is_utc(self._zone) or dependence(part, [self._schema, columns]) is None
 
-        known = [part for part in conjuncts(self._spark, on) if is_known(part)]
+        known = [part for part in comparisons(self._spark, on) if is_known(part)]
         return with_condition(" AND ".join(known) or "TRUE")
 
     def _is_filter(self, part: str) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NoReturn
@@ -210,20 +211,38 @@ def analysed(frame: DataFrame, sql: str, *, may_vary: bool = False) -> DataType:
 
     `may_vary`: whether it may have another value each time, as `uuid()` has.
     """
+    # Spark replaces it, also in strings, by settings and by variables of the driver's environment.
+    if "${" in sql:
+        raise Unevaluated("deltic does not pass SQL with `${` to it")
     try:
+        # To analyse a subquery Spark would look for what it reads.
+        parser = frame.sparkSession._jsparkSession.sessionState().sqlParser()
+        if not parser.parsePlan(f"SELECT {sql}").subqueriesAll().isEmpty():
+            raise Unevaluated("deltic does not pass SQL with subqueries to it")
         # Beside a column Spark accepts no aggregate.
         value = frame.select(column(frame.columns[0]), of_one_value(sql))
         kind = value.schema.fields[1].dataType
         plan = value._jdf.queryExecution().analyzed()
         is_determined = may_vary or plan.deterministic()
-        reads_more = not plan.subqueriesAll().isEmpty()
+        added = _steps(plan) - _steps(frame._jdf.queryExecution().analyzed())
     except (Py4JError, PySparkException) as error:
         raise Unevaluated(str(error).strip().partition("\n")[0]) from error
     if not is_determined:
         raise Unevaluated("it does not always give the same value for the same row")
-    if reads_more:
-        raise Unevaluated("deltic does not pass SQL with subqueries to it")
+    if set(added) != {"Project"}:
+        raise Unevaluated("it does not give one value for each row")
     return kind
+
+
+def _steps(plan: Any) -> Counter[str]:
+    """The names of the steps of Spark's plan, such as `Project`."""
+    pending, found = [plan], Counter[str]()
+    while pending:
+        step = pending.pop()
+        found[str(step.nodeName())] += 1
+        children = step.children()
+        pending += [children.apply(at) for at in range(children.size())]
+    return found
 
 
 def of_one_value(sql: str) -> Column:
