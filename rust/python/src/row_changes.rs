@@ -7,7 +7,7 @@ use arrow_schema::SchemaRef;
 use deltic_protocol::constraint::ExternalRules;
 use deltic_protocol::error::Error;
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, ClauseAction, MergeRequest, Operation, RowChange, SourceRows, When};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, RowAction, RowChange, SourceRows, When};
 use futures::TryStreamExt;
 use pyo3::prelude::*;
 use serde::Deserialize;
@@ -25,7 +25,7 @@ struct Request {
     source_alias: String,
     target_alias: String,
     evolves: bool,
-    operation: Option<Operation>,
+    operation: Option<RowAction>,
     clauses: Vec<Asked>,
 }
 
@@ -102,7 +102,14 @@ pub(crate) fn request_of(py: Python<'_>, json: &str, values: &Bound<'_, PyAny>) 
         clauses.push(Clause { when, condition, action, external });
     }
     let Request { on, source_alias, target_alias, evolves, operation, .. } = request;
-    Ok(MergeRequest { on, source_alias, target_alias, clauses, evolves, operation: operation.unwrap_or_default() })
+    Ok(MergeRequest {
+        on,
+        source_alias,
+        target_alias,
+        clauses,
+        evolves,
+        operation: operation.unwrap_or(RowAction::Merge),
+    })
 }
 
 /// A [`RowChange`] as Python passes it: its kind, its request as JSON, the values that columns are set

@@ -1,7 +1,7 @@
-//! The threads that compute: as many as there are processors.
+//! The threads that decode what was read: as many as there are processors.
 //!
-//! The allocator keeps memory for each thread, so few threads need less of it. Work that waits for a disk, or that computes
-//! for many seconds, has other threads, those of the tokio runtime: there are more of them.
+//! The allocator keeps memory for each thread, so few threads need less of it. Work that waits for a disk, and what may compute
+//! for seconds, such as encoding and sorting, has other threads, those of the tokio runtime: there are more of them.
 //!
 //! A child process made by `fork` inherits the state of these threads and not the threads, so it starts its own.
 
@@ -39,13 +39,13 @@ impl Threads {
         Self { runtime: builder.build().ok(), process: process::id(), of_child: OnceLock::new() }
     }
 
-    /// Those of process `id`, which are these or of a child.
+    /// Those of process `id`, this one: the last, or new ones. Earlier ones are of ancestors, even where one had the same id.
     fn of_process(&self, id: u32) -> &Self {
-        let mut own = self;
-        while own.process != id {
-            own = own.of_child.get_or_init(|| Box::new(Self::start()));
+        let mut last = self;
+        while let Some(child) = last.of_child.get() {
+            last = child;
         }
-        own
+        if last.process == id { last } else { last.of_child.get_or_init(|| Box::new(Self::start())) }
     }
 }
 
@@ -93,15 +93,14 @@ mod tests {
 
     #[test]
     fn a_child_has_threads_of_its_own() {
-        let parent = Threads::start();
-        let (child, grandchild) = (parent.process + 1, parent.process + 2);
-        assert!(std::ptr::eq(parent.of_process(parent.process), &raw const parent));
         // What a child process finds: the state of its parent, under another process id.
-        let of_child = Threads { process: child, ..Threads::start() };
-        parent.of_child.set(Box::new(of_child)).unwrap();
-        assert_eq!(parent.of_process(child).process, child);
-        let of_grandchild = Threads { process: grandchild, ..Threads::start() };
-        parent.of_process(child).of_child.set(Box::new(of_grandchild)).unwrap();
-        assert_eq!(parent.of_process(grandchild).process, grandchild);
+        let this = process::id();
+        let parent = Threads { process: this + 1, ..Threads::start() };
+        let own = parent.of_process(this);
+        assert!(!std::ptr::eq(own, &raw const parent) && std::ptr::eq(parent.of_process(this), own));
+        // A process may have the id of an ancestor that has ended.
+        let ancestor = Threads::start();
+        ancestor.of_child.set(Box::new(parent)).unwrap();
+        assert!(!std::ptr::eq(ancestor.of_process(this), &raw const ancestor));
     }
 }

@@ -114,7 +114,8 @@ impl<T> Drop for TaskGuard<T> {
     }
 }
 
-/// Runs work that computes on a thread for it ([`compute_threads`]). It should take less than a second, since others wait.
+/// Runs work that decodes what was read on a thread for it ([`compute_threads`]). It should take less than a second, since others
+/// wait.
 ///
 /// # Errors
 /// That of the work, or the one that `unfinished` makes if the work panicked or the runtime was shut down.
@@ -125,7 +126,7 @@ pub async fn try_compute<T: Send + 'static, E: Send + 'static>(
     compute_threads::spawn(work).await.map_err(|ended| unfinished(Unfinished::ended(ended)))?
 }
 
-/// Runs work that waits for a disk, or computes for many seconds, on a thread of the runtime.
+/// Runs work that waits for a disk, or may compute for seconds, on a thread of the runtime.
 ///
 /// # Errors
 /// As [`try_compute`].

@@ -13,7 +13,7 @@ use deltic_protocol::row_update::NewValue;
 use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
 use deltic_table::dml::{
-    Clause, ClauseAction, DistributedRowChange, MergeInserter, MergeKeys, MergeRequest, Operation, Places, RowChange,
+    Clause, ClauseAction, DistributedRowChange, MergeInserter, MergeKeys, MergeRequest, Places, RowAction, RowChange,
     RowChangeCounts, RowChangeTask, SourceRows, SourceSummary, TaskLimits, When,
 };
 use deltic_table::scan::read::ReadOptions;
@@ -67,7 +67,7 @@ impl Statement {
                     target_alias: "target".to_owned(),
                     clauses: clauses.clone(),
                     evolves: false,
-                    operation: Operation::Merge,
+                    operation: RowAction::Merge,
                 });
                 (
                     RowChange::Merge { source: (batch.schema(), vec![batch]), source_rows: SourceRows::All, request },
@@ -622,7 +622,7 @@ fn rows_change_at_their_places() {
             target_alias: "t".to_owned(),
             clauses: vec![clause(When::Matched, Some("s.twice > 4"), set("x", "s.twice"))],
             evolves: false,
-            operation: Operation::Update,
+            operation: RowAction::Update,
         }),
     };
     block_on(async {

@@ -15,7 +15,7 @@ use deltic_protocol::row_update::NewValue;
 use deltic_store::{Counts, Put};
 use deltic_table::commit::RetryPolicy;
 use deltic_table::committers::{Committer, LogCommitter};
-use deltic_table::dml::{Clause, ClauseAction, MergeRequest, Operation, When};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, RowAction, When};
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
@@ -620,7 +620,7 @@ fn a_merge_that_is_interrupted_adds_no_columns() {
         target_alias: "target".to_owned(),
         clauses: vec![Clause { when: When::Matched, condition: None, action, external: None }],
         evolves: true,
-        operation: Operation::Merge,
+        operation: RowAction::Merge,
     };
     block_on(async {
         let mut transaction = table.begin().await;

@@ -3,7 +3,7 @@
 use arrow_array::RecordBatch;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::row_update::NewValue;
-use deltic_table::dml::{Clause, ClauseAction, MergeRequest, Operation, Preview, When};
+use deltic_table::dml::{Clause, ClauseAction, MergeRequest, Preview, RowAction, When};
 use deltic_table::transaction::builder::{Outcome, Transaction};
 use deltic_table::transaction::row_counts::MergeCounts;
 
@@ -22,7 +22,7 @@ fn request(clauses: &[(When, Option<&str>, ClauseAction)]) -> MergeRequest {
         target_alias: "target".to_owned(),
         clauses: clauses.iter().map(clause).collect(),
         evolves: false,
-        operation: Operation::Merge,
+        operation: RowAction::Merge,
     }
 }
 

@@ -46,11 +46,12 @@ pub(super) const MERGE: &str = "MERGE";
 /// The operation for which rows are found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum RowAction {
+pub enum RowAction {
+    /// A DELETE.
     Delete,
-    /// The rows have to be read even if the log proves that they match.
+    /// An UPDATE: the rows have to be read even if the log proves that they match.
     Update,
-    /// A [`RowMatcher`] decides for each row, so every file is read.
+    /// A MERGE: its condition decides for each row, so every file is read.
     Merge,
 }
 

@@ -25,8 +25,7 @@ mod update_writer;
 pub use distributed::{
     DistributedRowChange, FAILED_HASH, MergeInserter, RowChange, RowChangeCounts, RowChangeTask, TaskLimits,
 };
-pub use merge::{
-    Clause, ClauseAction, MergeKeys, MergeRequest, Operation, SourceConformer, SourceRows, SourceSummary, When,
-};
+pub use find::RowAction;
+pub use merge::{Clause, ClauseAction, MergeKeys, MergeRequest, SourceConformer, SourceRows, SourceSummary, When};
 pub use places::Places;
 pub use preview::Preview;

@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 use super::assembly::{Assembly, Chunks};
 use crate::checkpoint::action_file::CREATED_BY;
 use crate::error::{Error, Result};
-use crate::parallel::{try_compute, worker_count};
+use crate::parallel::{try_blocking, worker_count};
 use deltic_store::{FileWriter, Storage};
 
 /// Rows made and encoded at once.
@@ -385,7 +385,7 @@ fn not_encoded(source: ParquetError) -> Error {
 
 /// Runs work on a worker thread.
 pub(super) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    try_compute(work, |e| Error::internal("a worker thread failed while writing a checkpoint").caused_by(e)).await
+    try_blocking(work, |e| Error::internal("a worker thread failed while writing a checkpoint").caused_by(e)).await
 }
 
 #[cfg(test)]

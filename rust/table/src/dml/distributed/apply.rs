@@ -12,7 +12,7 @@ use super::result::{TaskChanges, TaskResult};
 use super::{DistributedRowChange, Merging, RowChangeCounts};
 use crate::dml::file_changes::{ChangedFiles, StepTimes, WrittenFiles, choose};
 use crate::dml::find::{Candidate, FindResult, MERGE, RowAction};
-use crate::dml::merge::{self, Operation, Outcome};
+use crate::dml::merge::{self, Outcome};
 use crate::error::{Error, Result};
 use crate::parallel::join_ordered;
 use crate::progress::{Progress, Unit};
@@ -78,7 +78,7 @@ impl DistributedRowChange {
         let mut counts = RowChangeCounts { deleted: Some(0), ..RowChangeCounts::default() };
         let (deleted, matching) = (chosen.deleted_rows(), chosen.matching_rows);
         chosen.end_step(tx, (self.found, written), times)?;
-        match self.action {
+        match merging.map_or(self.action, |merging| merging.operation) {
             RowAction::Delete => {
                 counts.deleted = deleted;
                 tx.count_deleted(deleted);
@@ -89,20 +89,8 @@ impl DistributedRowChange {
             }
             RowAction::Merge => {
                 let Merged { files, counts: of_merge } = merged.unwrap_or_default();
-                match merging.map(|merging| merging.operation).unwrap_or_default() {
-                    Operation::Merge => {
-                        counts.merged = of_merge;
-                        tx.end_merge(files, of_merge);
-                    }
-                    Operation::Update => {
-                        counts.updated = matching;
-                        tx.count_updated(matching);
-                    }
-                    Operation::Delete => {
-                        counts.deleted = deleted;
-                        tx.count_deleted(deleted);
-                    }
-                }
+                counts.merged = of_merge;
+                tx.end_merge(files, of_merge);
             }
         }
         Ok(counts)

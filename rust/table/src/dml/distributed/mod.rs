@@ -28,7 +28,7 @@ pub use self::inserts::MergeInserter;
 use self::result::TaskResult;
 pub use self::task::{FAILED_HASH, RowChange, RowChangeTask};
 use super::find::{Candidate, FindResult, RowAction, candidates};
-use super::merge::{self, EvolvedTransaction, Join, MergeRequest, MergeSource, Operation};
+use super::merge::{self, EvolvedTransaction, Join, MergeRequest, MergeSource};
 use super::specs::WriteSpecs;
 use super::update::update_writer;
 use crate::error::{Error, Result};
@@ -86,7 +86,7 @@ pub struct DistributedRowChange {
 /// The state of a merge between its planning and its end.
 struct Merging {
     join: Arc<Join>,
-    operation: Operation,
+    operation: RowAction,
     /// How many rows the source has, if other processes have them.
     rows_elsewhere: Option<u64>,
     /// The metadata without the columns that the merge adds.
@@ -103,8 +103,8 @@ struct Planning<'a> {
 
 impl Transaction {
     /// Plans a row change whose files other processes read and write. Without `filter` it concerns all rows; a merge has no
-    /// filter, unless it stands for another [`Operation`]. `None` if the application's transaction was committed before. Pass the results to
-    /// [`DistributedRowChange::apply`] before any other step; otherwise call [`DistributedRowChange::discard`].
+    /// filter, unless it stands for an UPDATE or a DELETE. `None` if the application's transaction was committed before. Pass
+    /// the results to [`DistributedRowChange::apply`] before any other step; otherwise call [`DistributedRowChange::discard`].
     ///
     /// # Errors
     /// As [`Transaction::delete`], [`Transaction::update`] and [`Transaction::merge`], but for those of reading and writing
@@ -153,7 +153,7 @@ impl Transaction {
                 let (sides, mut evolved) = self.evolve_columns(&snapshot, &schema, &request, ids)?;
                 let source = MergeSource { schema, batches, source_rows: &source_rows, placed: None, sides };
                 let (join, of_keys) = evolved.join(source, request, planning.begun_ms)?;
-                let filter = if operation == Operation::Merge { of_keys.as_deref() } else { filter };
+                let filter = if operation == RowAction::Merge { of_keys.as_deref() } else { filter };
                 let rows_elsewhere = source_rows.elsewhere()?;
                 let merging = Some(Merging { join, operation, rows_elsewhere, metadata_before: None });
                 let planned = evolved.plan_files(&snapshot, filter, action, merging, &planning);

@@ -3,24 +3,11 @@
 use arrow_schema::SchemaRef;
 use deltic_protocol::row_merge::{JoinCondition, Sides};
 use deltic_protocol::schema::StructType;
-use serde::Deserialize;
 
+use super::super::find::RowAction;
 use super::clauses::Clause;
 use super::source::Source;
 use crate::error::{Error, Result};
-
-/// What a merge is called in the history of the table.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Operation {
-    /// A MERGE.
-    #[default]
-    Merge,
-    /// An UPDATE, whose condition and values another engine has evaluated: these are the source.
-    Update,
-    /// A DELETE, whose condition another engine has evaluated.
-    Delete,
-}
 
 /// The arguments of a merge.
 #[derive(Debug, Clone)]
@@ -35,8 +22,9 @@ pub struct MergeRequest {
     pub clauses: Vec<Clause>,
     /// Whether columns that only the source has are added to the table, and types are widened if the table allows it.
     pub evolves: bool,
-    /// What it is called.
-    pub operation: Operation,
+    /// What it is called in the history: an UPDATE or a DELETE if another engine has evaluated its condition and values, which are
+    /// the source.
+    pub operation: RowAction,
 }
 
 /// The condition for a row of the source to match a row of the target.

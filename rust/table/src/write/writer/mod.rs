@@ -24,6 +24,7 @@ use std::sync::Arc;
 use arrow_array::RecordBatch;
 use deltic_protocol::error::{Error, Result};
 use futures::{Stream, StreamExt, stream};
+use tokio::task::spawn_blocking;
 
 pub use self::ended_files::EndedFiles;
 pub(crate) use self::limits::check_memory_limit;
@@ -38,7 +39,6 @@ pub use super::plan::{DataFile, WriteSpec};
 use super::setup::Setup;
 pub use super::setup::{Clock, check};
 use super::unclaimed::Unclaimed;
-use crate::compute_threads;
 use crate::parallel::worker_count;
 use crate::progress::{Progress, Unit};
 use deltic_store::{FileWriter, Storage, Syncing};
@@ -237,14 +237,14 @@ impl DataWriter {
             let parts = divided.take(at_once)?;
             Ok((parts, divided))
         };
-        let (mut parts, mut divided) = if is_small { split()? } else { joined(compute_threads::spawn(split)).await? };
+        let (mut parts, mut divided) = if is_small { split()? } else { joined(spawn_blocking(split)).await? };
         loop {
             self.buffer_all(parts).await?;
             if divided.is_empty() {
                 return Ok(());
             }
             let more = move || divided.take(at_once).map(|parts| (parts, divided));
-            (parts, divided) = joined(compute_threads::spawn(more)).await?;
+            (parts, divided) = joined(spawn_blocking(more)).await?;
         }
     }
 

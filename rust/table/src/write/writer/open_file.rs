@@ -9,10 +9,9 @@ use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use deltic_protocol::action::Add;
 use deltic_protocol::error::{Error, Result};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::spill::Runs;
-use crate::compute_threads;
 use crate::parallel::worker_count;
 use crate::write::format::encoder::{Encoded, Encoder};
 use crate::write::layout::DataPath;
@@ -132,7 +131,7 @@ pub(super) fn start_encoding(
     (end_group, threads): (bool, usize),
 ) -> Encoding {
     let setup = Arc::clone(setup);
-    compute_threads::spawn(move || {
+    spawn_blocking(move || {
         let mut encoder = encoder.map_or_else(|| Encoder::new(&setup.format, &batches), Ok)?;
         encoder.write_all(&setup.format, &batches, threads)?;
         if end_group {
@@ -202,7 +201,7 @@ async fn end_upload(
         let bytes = encoder.take();
         Ok((bytes, encoder.finish()?))
     };
-    let (bytes, mut encoded) = if is_small { encode()? } else { joined(compute_threads::spawn(encode)).await? };
+    let (bytes, mut encoded) = if is_small { encode()? } else { joined(spawn_blocking(encode)).await? };
     if !bytes.is_empty() {
         upload(storage, file, bytes).await?;
     }
