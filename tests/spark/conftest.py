@@ -1,8 +1,9 @@
 """One Spark session for all of these tests: two cores, three attempts for each task, and a time zone other than UTC."""
 
 import os
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,20 @@ def installed(spark: "pyspark.sql.SparkSession") -> Iterator[None]:
     deltic.spark.install(spark)
     yield
     deltic.spark.uninstall(spark)
+
+
+@pytest.fixture
+def in_connect() -> Callable[[str, str], None]:
+    """Run a script, which gets an argument, in a process whose sessions are those of Spark Connect."""
+    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
+
+    def run(script: str, argument: str) -> None:
+        path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+        command, environment = [sys.executable, "-c", script, argument], {**os.environ, "PYTHONPATH": path}
+        done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment)
+        assert done.returncode == 0, done.stderr[-4000:]
+
+    return run
 
 
 @pytest.fixture

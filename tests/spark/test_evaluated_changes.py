@@ -1,9 +1,6 @@
 """`deltic.spark.delete`, `update` and `merge` with SQL that only Spark knows: compared with SQL that deltic knows."""
 
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -457,9 +454,5 @@ spark.stop()
 """
 
 
-def test_spark_connect(uri: str) -> None:
-    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", CONNECT, uri]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
-    assert done.returncode == 0, done.stderr[-4000:]
+def test_spark_connect(in_connect: Callable[[str, str], None], uri: str) -> None:
+    in_connect(CONNECT, uri)

@@ -1,7 +1,6 @@
 """`deltic.spark.install`: every save mode and `partitionBy` for `format("deltic")`; other formats do not change."""
 
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -271,8 +270,6 @@ spark.stop()
 """
 
 
-def test_spark_connect(uri: str) -> None:
-    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
-    done = subprocess.run([sys.executable, "-c", CONNECT, uri], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
+def test_spark_connect(in_connect: Callable[[str, str], None], uri: str) -> None:
+    in_connect(CONNECT, uri)
     assert rows(uri) == [("a", 1), ("a", 1), ("b", 2), ("b", 9)]

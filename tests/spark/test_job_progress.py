@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -330,7 +329,5 @@ spark.stop()
 """
 
 
-def test_spark_connect(uri: str) -> None:
-    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
-    done = subprocess.run([sys.executable, "-c", CONNECT, uri], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-4000:]
+def test_spark_connect(in_connect: Callable[[str, str], None], uri: str) -> None:
+    in_connect(CONNECT, uri)

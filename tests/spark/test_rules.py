@@ -1,10 +1,7 @@
 """Rules of a table that deltic does not know: Spark evaluates them for the rows of `deltic.spark.write`."""
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -460,9 +457,5 @@ spark.stop()
 """
 
 
-def test_spark_connect(uri: str) -> None:
-    pytest.importorskip("grpc", reason="pyspark[connect] is not installed")
-    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
-    command = [sys.executable, "-c", CONNECT, uri]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env={**os.environ, "PYTHONPATH": path})
-    assert done.returncode == 0, done.stderr[-4000:]
+def test_spark_connect(in_connect: Callable[[str, str], None], uri: str) -> None:
+    in_connect(CONNECT, uri)

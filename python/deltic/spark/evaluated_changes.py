@@ -34,7 +34,7 @@ from deltic.spark.frame_source import (
     PLACED_COLUMNS,
     FrameSource,
     StoredSource,
-    carried_out,
+    carry_out,
     inserted_rows,
     inserter,
     part_changer,
@@ -156,7 +156,7 @@ class EvaluatedChange:
             work = Work(operation.upper(), "tasks", len(tasks))
             return collect(self._placed(of_rows(self._targets(tasks))), changer, work)
 
-        return carried_out(self._core, planned, change, None, self._settings)
+        return carry_out(self._core, planned, change, None, self._settings)
 
     def merge(self, source: FrameSource, request: str, values: pa.Table) -> dict[str, Any]:
         """Merge rows; return the counts."""
@@ -231,7 +231,7 @@ class EvaluatedChange:
                 new = new.select(*map(column, inserted.names), column(self._of("number")).alias("number"))
                 return self._inserted(new, inserted, plan, (insert_merge, described))
 
-            return carried_out(self._core, planned, change, insert, self._settings)
+            return carry_out(self._core, planned, change, insert, self._settings)
 
     def _inserted(
         self,

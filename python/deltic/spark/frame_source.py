@@ -46,7 +46,7 @@ __all__ = [
     "PLACED_COLUMNS",
     "FrameSource",
     "StoredSource",
-    "carried_out",
+    "carry_out",
     "inserted_rows",
     "inserter",
     "part_changer",
@@ -238,14 +238,14 @@ class StoredSource:
         return collect(self.frame.coalesce(writers), insert, Work("MERGE", "rows"))
 
 
-def carried_out(
+def carry_out(
     core: _deltic.Transaction,
     planned: _deltic.DistributedRowChange,
     change: Callable[[Sequence[bytes]], list[bytes]],
     insert: Callable[[bytes, tuple[bytes, int]], list[bytes]] | None,
     settings: dict[str, str] | None,
 ) -> dict[str, Any]:
-    """The counts of a row change, carried out by functions: `change` runs tasks, and `insert` writes the inserted rows.
+    """Carry out a planned row change: `change` runs tasks, and `insert` writes the inserted rows. Return the counts.
 
     `insert` gets the plan by which it writes them, and what `_deltic.MergeInserter` needs. It is None if the core
     writes them, or there are none. After an error all files of the tasks are deleted.
@@ -332,14 +332,14 @@ def _source_hasher(schema: pa.Schema, keys: bytes) -> Batches:
     return hash_rows
 
 
-def _carrier_out(
+def _task_runner(
     schema: pa.Schema,
     settings: dict[str, str] | None,
     merge: tuple[str, pa.Table],
     memory_limit: int | None,
     columns: Sequence[str],
 ) -> Callable[[], Callable[[bytes, Iterator[pa.RecordBatch]], bytes]]:
-    """A function that makes a function, in an executor, that carries out a task with its part of the source.
+    """A function for executors, which returns one that runs a task with its part of the source.
 
     `columns`: those before the source's in the rows of the part, `JOB_COLUMNS` or `PLACED_COLUMNS`.
     """
@@ -349,7 +349,7 @@ def _carrier_out(
     for number in numbers:
         numbered = numbered.append(pa.field(_unused(number, numbered), pa.int64()))
 
-    def carrier_out() -> Callable[[bytes, Iterator[pa.RecordBatch]], bytes]:
+    def task_runner() -> Callable[[bytes, Iterator[pa.RecordBatch]], bytes]:
         values, rows = _read(sent), _Rows(schema)
 
         def of_part(pieces: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -358,7 +358,7 @@ def _carrier_out(
                 arrays = [*table.columns, *(piece.column(number) for number in numbers)]
                 yield from pa.Table.from_arrays(arrays, names=numbered.names).cast(numbered).to_batches()
 
-        def carried_out(task: bytes, pieces: Iterator[pa.RecordBatch]) -> bytes:
+        def run_task(task: bytes, pieces: Iterator[pa.RecordBatch]) -> bytes:
             part = source_rows(pa.RecordBatchReader.from_batches(numbered, of_part(pieces)), memory_limit)
             of_task = ("merge", request, values, part.select(range(len(schema))))
             which = part.select(range(len(schema), len(numbered)))
@@ -366,9 +366,9 @@ def _carrier_out(
                 return _deltic.change_rows(task, settings, of_task, places=which)
             return _deltic.change_rows(task, settings, of_task, which)
 
-        return carried_out
+        return run_task
 
-    return carrier_out
+    return task_runner
 
 
 def placed_reader(settings: dict[str, str] | None, names: list[str], schema: StructType) -> Batches:
@@ -400,13 +400,13 @@ def part_changer(
     memory_limit: int | None,
     columns: Sequence[str],
 ) -> Batches:
-    """A function that carries out tasks, each with its part of the source, which begins with the task."""
-    carrier_out = _carrier_out(schema, settings, merge, memory_limit, columns)
+    """A function that runs tasks, each with its part of the source, which begins with the task."""
+    task_runner = _task_runner(schema, settings, merge, memory_limit, columns)
 
     def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        carried_out = carrier_out()
+        run_task = task_runner()
         for task, failure, pieces in _by_part(batches):
-            yield results([carried_out(task, pieces) if failure is None else failure], [1])
+            yield results([run_task(task, pieces) if failure is None else failure], [1])
 
     return change
 
@@ -414,13 +414,13 @@ def part_changer(
 def task_changer(
     schema: pa.Schema, settings: dict[str, str] | None, merge: tuple[str, pa.Table], tasks: Sequence[bytes]
 ) -> Batches:
-    """A function that carries out the task of each partition with the partition's rows, which have places."""
-    carrier_out, sent = _carrier_out(schema, settings, merge, None, PLACED_COLUMNS), [bytes(task) for task in tasks]
+    """A function that runs the task of each partition with the partition's rows, which have places."""
+    task_runner, sent = _task_runner(schema, settings, merge, None, PLACED_COLUMNS), [bytes(task) for task in tasks]
 
     def change(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         assert context is not None, "it runs in an executor"
-        yield results([carrier_out()(sent[context.partitionId()], batches)], [1])
+        yield results([task_runner()(sent[context.partitionId()], batches)], [1])
 
     return change
 

@@ -22,7 +22,7 @@ from deltic.dml import Assigned
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.merge_builder import Merge
 from deltic.spark.evaluated_changes import EvaluatedChange
-from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, carried_out
+from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, carry_out
 from deltic.spark.location import checked_session, shared
 from deltic.spark.options import is_utc
 from deltic.spark.tasks import Batches, cores, each, ipc_bytes, run_tasks
@@ -175,7 +175,7 @@ class _OnExecutors:
         def insert(plan: bytes, inserts: tuple[bytes, int]) -> list[bytes]:
             return source.insert(plan, self._settings, merge, inserts)
 
-        return json.dumps(carried_out(self._core, planned, change, insert, self._settings)["merged"])
+        return json.dumps(carry_out(self._core, planned, change, insert, self._settings)["merged"])
 
     def _planned(self, row_change: RowChange, filter: str | None) -> _deltic.DistributedRowChange | None:
         """The change, planned; None if the core should change the rows itself, since there is at most one task."""
@@ -202,7 +202,7 @@ class _OnExecutors:
                 check()
             return run_tasks(self._spark, tasks, _changer(self._settings, row_change), row_change[0].upper())
 
-        return carried_out(self._core, planned, change, None, self._settings)
+        return carry_out(self._core, planned, change, None, self._settings)
 
 
 def _assigned(set: list[Any], values: pa.Table, first: int = 0) -> list[AssignedValue]:
