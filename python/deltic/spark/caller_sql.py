@@ -110,7 +110,8 @@ def path_of(name: str, names: Iterable[str]) -> list[str]:
 
 
 def comparisons(spark: SparkSession, sql: str) -> list[str]:
-    """Those parts of a condition, joined by AND, that compare columns with literals, as Spark prints them.
+    """Those parts of a condition, joined by AND, that compare columns with literals or each other, as
+    Spark prints them.
 
     They cannot fail, mean the same to deltic, and may be evaluated before the others.
     """
@@ -130,7 +131,7 @@ def comparisons(spark: SparkSession, sql: str) -> list[str]:
 
 
 def _compares(condition: Any) -> bool:
-    """Whether an expression of Spark only compares columns with literals."""
+    """Whether an expression of Spark only compares columns with literals or each other."""
     pending, seen = [condition], 0
     while pending:
         node = pending.pop()
