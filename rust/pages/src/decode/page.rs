@@ -12,6 +12,7 @@ use super::chunk::{Chunk, Decoded, Failure};
 pub(super) use super::header::Encoding;
 use super::header::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Header};
 use super::hybrid::Runs;
+use super::snappy;
 use crate::thrift::Thrift;
 
 pub(super) const BROKEN_HEADER: Failure = Failure::Corrupt("a page header cannot be read");
@@ -340,7 +341,7 @@ fn decompress<'p>(codec: Compression, bytes: &'p [u8], size: usize, buffer: &'p 
         Compression::UNCOMPRESSED => Err(WRONG_LENGTH),
         Compression::SNAPPY => {
             let out = snappy_output(bytes, size, buffer)?;
-            snap::raw::Decoder::new().decompress(bytes, out).map_err(|_| NO_SNAPPY)?;
+            snappy::decompress(bytes, out).ok_or(NO_SNAPPY)?;
             Ok(out)
         }
         Compression::ZSTD(_) => {
