@@ -427,11 +427,14 @@ class EvaluatedChange:
             if when == "not matched by source":
                 # SQL may name columns without the alias, and those of the source are not visible.
                 frame = frame.select(*places, *numbers[1:], *values, *old)
-            applies = F.lit(True)
+            applies, never = F.lit(True), F.lit(False)
             if alias is not None:
                 applies = number.isNotNull() if when == "matched" else number.isNull()
+            elif when == "not matched":
+                # Spark does not know that it is FALSE, and computes conditions after the join that finds the rows.
+                never = F.monotonically_increasing_id() < 0
             chosen = self._of(f"clause_{len(numbers)}")
-            frame = frame.select("*", _first_clause(of_kind, applies).alias(chosen))
+            frame = frame.select("*", _first_clause(of_kind, applies, never).alias(chosen))
             new = _new_values(of_kind, F.col(chosen))
             frame = frame.select("*", *(value.alias(name) for name, value in new.items()))
             numbers.append(F.col(chosen))
@@ -578,11 +581,11 @@ class EvaluatedChange:
             return False
 
 
-def _first_clause(clauses: Sequence[_Clause], applies: Column) -> Column:
+def _first_clause(clauses: Sequence[_Clause], applies: Column, never: Column) -> Column:
     """The number of the first clause whose condition is TRUE, for rows to which such clauses apply."""
     number = F.lit(None).cast("int")
     for clause in reversed(clauses):
-        holds = applies if clause.condition is None else applies & of_one_value(in_spark(clause.condition))
+        holds = applies if clause.condition is None else applies & (of_one_value(in_spark(clause.condition)) | never)
         number = F.when(holds, F.lit(clause.number)).otherwise(number)
     return number
 
