@@ -191,7 +191,7 @@ class Spark:
         self.sql(f"RESTORE TABLE @ TO VERSION AS OF {version}")
 
     def vacuum(self, seconds: float, lite: bool) -> None:
-        self.sql(f"VACUUM @ {'LITE ' if lite else ''}RETAIN {seconds / 3600:.6f} HOURS")
+        self.sql(f"VACUUM @ {'LITE ' if lite else ''}RETAIN {round(seconds / 3600)} HOURS")
 
     def clone(self, target: str, shallow: bool) -> None:
         assert shallow, "open-source delta-spark has no deep clone"

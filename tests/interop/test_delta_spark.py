@@ -120,6 +120,22 @@ def test_deltics_checkpoints(spark: SparkSession, uri: str, flights: pa.Table) -
     check_filters(spark, uri)
 
 
+def test_deltics_checkpoint_in_place_of_delta_sparks(spark: SparkSession, uri: str, flights: pa.Table) -> None:
+    """Hadoop's checksum of a file on a disk goes with the file, or Spark would not read deltic's."""
+    for start in range(0, 110, 10):
+        append(spark, uri, flights.slice(start, 10), "month")
+    log, name = Path(uri, "_delta_log"), f"{10:020}.checkpoint.parquet"
+    checksums = [log / f".{name}.crc", log / "._last_checkpoint.crc"]
+    assert all(file.exists() for file in checksums)
+    before = (log / name).read_bytes()
+    deltic.Table(uri).checkpoint()
+    assert (log / name).read_bytes() != before
+    assert not any(file.exists() for file in checksums)
+    for version in range(10):
+        (log / f"{version:020}.json").unlink()
+    assert rows(theirs(spark, uri)) == rows(flights.slice(0, 110))
+
+
 def test_delta_spark_reads_reused_sidecars(spark: SparkSession, uri: str, flights: pa.Table) -> None:
     left = with_reused_sidecars(uri, flights)
     assert rows(theirs(spark, uri)) == rows(left)

@@ -8,7 +8,7 @@ with `DELTIC_HISTORY_STEPS` steps each.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,14 @@ def where_supported(read: Callable[[str], pa.Table]) -> Reader:
             return None
 
     return reader
+
+
+@pytest.fixture(scope="module", autouse=True)
+def filters_without_dictionaries(spark: SparkSession) -> Iterator[None]:
+    """Keep Spark from skipping row groups by their dictionaries: it takes -0.0 to be less than 0.0, whoever wrote the file."""
+    spark.conf.set("parquet.filter.dictionary.enabled", "false")
+    yield
+    spark.conf.unset("parquet.filter.dictionary.enabled")
 
 
 @pytest.fixture(scope="module")

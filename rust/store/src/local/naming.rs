@@ -3,6 +3,7 @@
 //! A file is written under a temporary name, and gets its own by a link or an exclusive rename: of several that want one
 //! name, only one gets it. Unfinished files of killed writers are deleted when they are old.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -61,6 +62,7 @@ impl Temporary {
     }
 
     pub(super) fn rename(&mut self, target: &Path) -> Result<()> {
+        delete_hadoop_checksum(target).map_err(|e| failed("write", target, e))?;
         fs::rename(&self.path, target).map_err(|e| failed("write", target, e))?;
         target.clone_into(&mut self.path);
         Ok(())
@@ -95,6 +97,20 @@ impl Temporary {
         return self.file.metadata().is_ok_and(|m| std::os::unix::fs::MetadataExt::nlink(&m) > 1);
         #[cfg(not(unix))]
         return false;
+    }
+}
+
+/// Deletes the checksum `.<name>.crc` that Hadoop keeps beside a file of a local disk: it would not be that of the file which
+/// replaces this one, and Spark could not read that. Hadoop reads a file without a checksum.
+fn delete_hadoop_checksum(of: &Path) -> io::Result<()> {
+    let Some(name) = of.file_name() else { return Ok(()) };
+    let mut checksum = OsString::from(".");
+    checksum.push(name);
+    checksum.push(".crc");
+    match fs::remove_file(of.with_file_name(checksum)) {
+        // A name that is too long with the suffix has no checksum.
+        Err(e) if e.kind() != ErrorKind::NotFound && e.kind() != ErrorKind::InvalidFilename => Err(e),
+        _ => Ok(()),
     }
 }
 

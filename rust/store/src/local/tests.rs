@@ -21,6 +21,40 @@ fn exclusive_rename_refuses_a_taken_name() {
     assert_eq!(fs::read(at("c")).unwrap(), b"a");
 }
 
+#[tokio::test]
+async fn a_file_that_is_replaced_loses_hadoops_checksum() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let disk = LocalDisk { durable: true, tally: Arc::default() };
+    let prepare = || {
+        for name in ["a", ".a.crc", ".b.crc", "a.crc", ".a.b.crc"] {
+            fs::write(at(name), "old").unwrap();
+        }
+    };
+    let check = |what: &str| {
+        assert_eq!(fs::read(at("a")).unwrap(), b"new", "{what}");
+        let mut left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".a.b.crc", ".b.crc", "a", "a.crc"], "{what}");
+    };
+    prepare();
+    disk.put(at("a"), Bytes::from("new")).await.unwrap();
+    check("put");
+    for is_synced_first in [true, false] {
+        prepare();
+        let mut writer = disk.create_file(at("a"));
+        writer.write(Bytes::from("new")).await.unwrap();
+        if is_synced_first {
+            writer.finish().await.unwrap();
+        } else {
+            writer.appear(true).await.unwrap().1.wait().await.unwrap();
+        }
+        check("create_file");
+    }
+    // With its suffix the name would be too long for a file.
+    disk.put(at(&"x".repeat(252)), Bytes::new()).await.unwrap();
+}
+
 #[test]
 #[cfg(unix)]
 fn only_what_is_known_to_pass_is_waited_for() {
