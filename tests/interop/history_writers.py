@@ -9,7 +9,7 @@ from typing import Any
 import deltalake
 import pyarrow as pa
 from history_model import Assignment, Clause, State, Type, arrow_schema, arrow_type, quoted, sql, sql_path, sql_type
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 
 import deltic
 
@@ -138,8 +138,18 @@ class Spark:
         layout = f"CLUSTER BY ({', '.join(clusters)})" if clusters else layout
         self.sql(f"CREATE TABLE @ ({columns}) USING delta {layout} TBLPROPERTIES ({pairs(self.state.properties)})")
 
+    def frame(self, rows: pa.Table) -> DataFrame:
+        """A DataFrame of the rows. PySpark makes TIMESTAMP of Arrow's timestamps without a time zone."""
+        frame = self.spark.createDataFrame(rows)
+
+        def column(field: pa.Field) -> Column:
+            found = frame[quoted(field.name)]
+            return found.cast("timestamp_ntz").alias(field.name) if field.type == pa.timestamp("us") else found
+
+        return frame.select(*map(column, rows.schema))
+
     def write(self, rows: pa.Table, mode: str = "append", **options: str) -> None:
-        frame = self.spark.createDataFrame(rows).coalesce(1)
+        frame = self.frame(rows).coalesce(1)
         frame.write.format("delta").mode(mode).options(**options).save(self.uri)
 
     def append(self, rows: pa.Table, evolves: bool = False) -> None:
@@ -165,7 +175,7 @@ class Spark:
         self.sql(f"UPDATE @ SET {self.set(changes)} WHERE {condition}")
 
     def merge(self, rows: pa.Table, on: str, clauses: tuple[Clause, ...]) -> None:
-        self.spark.createDataFrame(rows).createOrReplaceTempView("news")
+        self.frame(rows).createOrReplaceTempView("news")
         text = f"MERGE INTO @ tgt USING news src ON {on}"
         for one in clauses:
             text += f" WHEN {one.when}"

@@ -55,7 +55,7 @@ def where_supported(read: Callable[[str], pa.Table]) -> Reader:
 
 @pytest.fixture(scope="module", autouse=True)
 def filters_without_dictionaries(spark: SparkSession) -> Iterator[None]:
-    """Keep Spark from skipping row groups by their dictionaries: it takes -0.0 to be less than 0.0, whoever wrote the file."""
+    """Spark skips no row groups by their dictionaries, where it takes -0.0 to be less than 0.0, whoever wrote them."""
     spark.conf.set("parquet.filter.dictionary.enabled", "false")
     yield
     spark.conf.unset("parquet.filter.dictionary.enabled")
