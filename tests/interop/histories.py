@@ -359,7 +359,7 @@ class History:
         seconds, lite = time.time() - self.times[kept] + 2, self.rng.random() < 0.3
         writer = self.writer(f"vacuum to {kept}")
         if isinstance(writer, Spark):
-            # delta-spark rounds the retention to whole hours.
+            # delta-spark rounds the retention to whole hours, here to none.
             seconds = 0.0
         self.done(writer.vacuum, seconds, lite)
         # Not before the writer's cutoff, which it computed earlier.
@@ -378,7 +378,7 @@ class History:
         self.uri, self.is_shallow = target, shallow or self.is_shallow
         self.past, self.feeds, self.times = {}, {}, {}
         if isinstance(writer, Spark):
-            # The clone's files get new row ids, and its columns of stored row ids get new names.
+            # delta-spark assigns new row ids in a clone.
             self.state.ids, self.greatest = {}, -1
         return "schema"
 

@@ -121,7 +121,7 @@ def test_deltics_checkpoints(spark: SparkSession, uri: str, flights: pa.Table) -
 
 
 def test_deltics_checkpoint_in_place_of_delta_sparks(spark: SparkSession, uri: str, flights: pa.Table) -> None:
-    """Hadoop's checksum of a file on a disk goes with the file, or Spark would not read deltic's."""
+    """deltic deletes Hadoop's checksum of a file that it replaces: Spark refuses a file that does not match it."""
     for start in range(0, 110, 10):
         append(spark, uri, flights.slice(start, 10), "month")
     log, name = Path(uri, "_delta_log"), f"{10:020}.checkpoint.parquet"

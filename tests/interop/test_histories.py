@@ -55,7 +55,7 @@ def where_supported(read: Callable[[str], pa.Table]) -> Reader:
 
 @pytest.fixture(scope="module", autouse=True)
 def filters_without_dictionaries(spark: SparkSession) -> Iterator[None]:
-    """Spark skips no row groups by their dictionaries, where it takes -0.0 to be less than 0.0, whoever wrote them."""
+    """Turn off Spark's filters on Parquet dictionaries, which take -0.0 to be less than 0.0 in every writer's files."""
     spark.conf.set("parquet.filter.dictionary.enabled", "false")
     yield
     spark.conf.unset("parquet.filter.dictionary.enabled")

@@ -100,15 +100,15 @@ impl Temporary {
     }
 }
 
-/// Deletes the checksum `.<name>.crc` that Hadoop keeps beside a file of a local disk: it would not be that of the file which
-/// replaces this one, and Spark could not read that. Hadoop reads a file without a checksum.
+/// Deletes `.<name>.crc`, in which Hadoop keeps the checksum of a file on a local disk, before the file is replaced. Spark
+/// refuses a file that does not match its checksum, and reads one that has none.
 fn delete_hadoop_checksum(of: &Path) -> io::Result<()> {
     let Some(name) = of.file_name() else { return Ok(()) };
     let mut checksum = OsString::from(".");
     checksum.push(name);
     checksum.push(".crc");
     match fs::remove_file(of.with_file_name(checksum)) {
-        // A name that is too long with the suffix has no checksum.
+        // If `.<name>.crc` is too long for a file name, there is no checksum.
         Err(e) if e.kind() != ErrorKind::NotFound && e.kind() != ErrorKind::InvalidFilename => Err(e),
         _ => Ok(()),
     }
