@@ -100,7 +100,7 @@ impl Temporary {
     }
 }
 
-/// Deletes `.<name>.crc`, in which Hadoop keeps the checksum of a file on a local disk, before the file is replaced. Spark
+/// Deletes `.<name>.crc`, in which Hadoop keeps the checksum of a file on a local disk, before a file gets the name. Spark
 /// refuses a file that does not match its checksum, and reads one that has none.
 fn delete_hadoop_checksum(of: &Path) -> io::Result<()> {
     let Some(name) = of.file_name() else { return Ok(()) };
@@ -120,6 +120,8 @@ pub(super) fn prepare(target: &Path, body: Body, durable: bool) -> Result<Option
     if fs::symlink_metadata(target).is_ok() {
         return Ok(None);
     }
+    // A file that was deleted by hand leaves its checksum, since that is hidden.
+    delete_hadoop_checksum(target).map_err(|e| failed("write", target, e))?;
     let mut temporary = Temporary::create(target, durable)?;
     for piece in body.pieces {
         temporary.write(&piece?)?;

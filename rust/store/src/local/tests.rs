@@ -22,7 +22,7 @@ fn exclusive_rename_refuses_a_taken_name() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_replaced_loses_hadoops_checksum() {
+async fn a_file_that_is_written_loses_hadoops_checksum() {
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let disk = LocalDisk { durable: true, tally: Arc::default() };
@@ -51,6 +51,10 @@ async fn a_file_that_is_replaced_loses_hadoops_checksum() {
         }
         check("create_file");
     }
+    prepare();
+    fs::remove_file(at("a")).unwrap();
+    assert!(matches!(disk.put_if_absent(at("a"), Body::from(Bytes::from("new"))).await.unwrap(), Put::Created));
+    check("put_if_absent");
     // With its suffix the name would be too long for a file.
     disk.put(at(&"x".repeat(252)), Bytes::new()).await.unwrap();
 }
