@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from itertools import chain, islice
 from pathlib import Path
@@ -37,24 +36,31 @@ def dying(
 ) -> Callable[..., Any]:
     """Wrap `plain`, which returns the function that executes tasks: `deaths` times a process is killed at the end.
 
-    With more than one death, the tasks of one partition write and are killed. All others wait until the job has failed:
-    if they wrote, they might do so after it has deleted its files.
+    With more than one death, the tasks of one partition write and are killed. All others do nothing: if they wrote,
+    they might do so after the job has failed and deleted its files.
 
     `marker`: a folder in which each killed process leaves a file, so that later attempts can count the deaths.
     `victim`: which process is killed, by default the task's own.
     """
     chosen = marker / "chosen partition"
 
+    def is_chosen() -> bool:
+        mine = str(TaskContext.get().partitionId())
+        try:
+            chosen.symlink_to(mine)
+        except FileExistsError:
+            return os.readlink(chosen) == mine
+        return True
+
     def changed(*arguments: Any) -> Callable[[Tasks], Tasks]:
         carry_out = plain(*arguments)
 
         def dies(tasks: Tasks) -> Tasks:
             first = list(islice(tasks, 1))
-            if first and deaths > 1:
-                while not is_chosen(chosen):
-                    time.sleep(0.05)
+            if deaths > 1 and not (first and is_chosen()):
+                return
             done = list(carry_out(chain(first, tasks)))
-            if first and deaths > 1 and not done:
+            if deaths > 1 and not done:
                 chosen.unlink()
             for death in range(deaths if done else 0):
                 try:
@@ -69,13 +75,3 @@ def dying(
         return dies
 
     return changed
-
-
-def is_chosen(link: Path) -> bool:
-    """Whether this task's partition is the one that the symbolic link names; if there is no link, it is made."""
-    mine = str(TaskContext.get().partitionId())
-    try:
-        link.symlink_to(mine)
-    except FileExistsError:
-        return os.readlink(link) == mine
-    return True
