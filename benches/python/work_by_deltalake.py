@@ -94,7 +94,7 @@ def delete_row_by_handle(job: Job) -> Iterator[Answer | None]:
 def update_one(uri: str, id: int) -> bool:
     """Update one row; return False if another writer wins."""
     try:
-        deltalake.DeltaTable(uri).update({"value": "-1"}, f"id = {id}", writer_properties=PROPERTIES)
+        deltalake.DeltaTable(uri).update({"value": "-1"}, predicate=f"id = {id}", writer_properties=PROPERTIES)
     except CommitFailedError:
         return False
     return True
