@@ -372,7 +372,8 @@ class History:
 
     def clone(self) -> str:
         """The history continues in the clone; the source stays."""
-        target, writer = f"{self.folder}/clone-{len(self.steps)}", self.writer("clone")
+        target = f"{self.folder}/clone-{len(self.steps)}"
+        writer = self.writer("clone") if self.is_cloned_by_spark() else self.deltic("clone")
         shallow = isinstance(writer, Spark) or self.rng.random() < 0.5
         self.done(writer.clone, target, shallow)
         self.uri, self.is_shallow = target, shallow or self.is_shallow
@@ -381,6 +382,11 @@ class History:
             # delta-spark assigns new row ids in a clone.
             self.state.ids, self.greatest = {}, -1
         return "schema"
+
+    def is_cloned_by_spark(self) -> bool:
+        """Whether delta-spark clones the table: not if it may have deletion vectors, and may not get new ones."""
+        has_vectors = "deletionVectors" in deltic.Table(self.uri).detail().table_features
+        return self.state.on("enableDeletionVectors") or not has_vectors
 
     def nested(self, path: Path) -> str:
         return sql_path(self.state.columns, path)
