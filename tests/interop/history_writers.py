@@ -245,8 +245,14 @@ class DeltaRs:
 
     @classmethod
     def writes(cls, uri: str) -> bool:
-        detail = deltic.Table(uri).detail()
-        return set(detail.table_features) <= cls.FEATURES and not detail.clustering_columns
+        """Whether it writes the table rightly.
+
+        When it removes a file whose path is not ASCII, it spells the path otherwise, and its checkpoints keep the file.
+        """
+        table = deltic.Table(uri)
+        paths, detail = table.files().read_all()["path"].to_pylist(), table.detail()
+        is_known = set(detail.table_features) <= cls.FEATURES and not detail.clustering_columns
+        return is_known and all(path.isascii() for path in paths)
 
     def append(self, rows: pa.Table) -> None:
         deltalake.write_deltalake(self.uri, rows, mode="append")

@@ -36,6 +36,40 @@ def test_every_spelling_of_a_path_is_read(tmp_path: Path, spelled: str) -> None:
     assert table.check(files=True).ok
 
 
+VECTORS = {"delta.enableDeletionVectors": "true"}
+
+
+def test_a_transaction_removes_a_file_of_which_it_has_deleted_rows(uri: str) -> None:
+    deltic.write(
+        uri, pa.table({"p": ["b é"] * 2 + ["50%"] * 2, "id": [1, 2, 3, 4]}), partition_by=["p"], properties=VECTORS
+    )
+    with deltic.Table(uri).transaction() as tx:
+        tx.delete("id IN (1, 3)")
+        tx.delete("id IN (2, 3)")
+    assert deltic.Table(uri).scan().to_arrow()["id"].to_pylist() == [4]
+    removes = [line["remove"]["path"] for line in Log(uri).read(1) if "remove" in line]
+    adds = [line["add"]["path"] for line in Log(uri).read(1) if "add" in line]
+    assert (len(removes), len(set(removes)), set(adds) < set(removes), len(adds)) == (2, 2, True, 1)
+
+
+@pytest.mark.parametrize("condition", ["id = 1", "id > 0"])
+def test_a_change_takes_the_row_ids_of_a_concurrent_backfill(uri: str, condition: str) -> None:
+    """A file loses a row, or all of them, while another writer gives it row ids."""
+    deltic.write(uri, pa.table({"p": ["b é", "b é"], "id": [1, 2]}), partition_by=["p"], properties=VECTORS)
+    table, log = deltic.Table(uri), Log(uri)
+    table.set_properties({"delta.feature.rowTracking": "supported"})
+    (added,) = [line["add"] for line in log.read(0) if "add" in line]
+    with table.transaction() as tx:
+        tx.delete(condition)
+        backfilled = {**added, "dataChange": False, "baseRowId": 0, "defaultRowCommitVersion": 2}
+        watermark = {"domain": "delta.rowTracking", "configuration": '{"rowIdHighWaterMark":1}', "removed": False}
+        operation = {"timestamp": 1, "operation": "ROW TRACKING BACKFILL"}
+        log.commit(2, [{"commitInfo": operation}, {"domainMetadata": watermark}, {"add": backfilled}])
+    files = [line.get("add") or line.get("remove") for line in log.read(3)]
+    ids = [(file["baseRowId"], file["defaultRowCommitVersion"]) for file in files if file]
+    assert ids == [(0, 2)] * (2 if condition == "id = 1" else 1)
+
+
 def test_random_prefixes_are_followed_by_every_write(tmp_path: Path) -> None:
     uri = str(tmp_path / "table")
     properties = {"delta.randomizeFilePrefixes": "true", "delta.randomPrefixLength": "4"}

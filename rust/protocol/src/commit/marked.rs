@@ -137,7 +137,7 @@ impl MarkedFiles {
 
     /// Keeps the files whose path `keep` selects.
     pub fn retain(&mut self, keep: impl Fn(&str) -> bool) {
-        self.0.retain(|path, _| keep(path));
+        self.0.retain(|_, marked| keep(&marked.add.path));
     }
 
     /// The files.

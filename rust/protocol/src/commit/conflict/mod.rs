@@ -347,16 +347,17 @@ impl ConflictCheck<'_> {
         }
         let adds = &self.winner.adds;
         let actions = &mut self.pending.actions;
-        let rows = (0..adds.len()).map(|row| (canonical_path(adds.path().value(row)), row));
+        let path = |row: usize| adds.path().value(row);
         let marked = &self.pending.marked;
         let is_own = |path: &str| actions.removes(path) || actions.adds(path) || marked.get(path).is_some();
-        let rows: HashMap<_, _> = rows.filter(|(path, _)| is_own(path)).collect();
+        let own = (0..adds.len()).filter(|row| is_own(path(*row)));
+        let rows: HashMap<_, _> = own.map(|row| (canonical_path(path(row)), row)).collect();
         if rows.is_empty() {
             return Ok(());
         }
         let number = |name: &str, row: usize| adds.int64(name).filter(|c| c.is_valid(row)).map(|c| c.value(row));
-        for (path, row) in &rows {
-            if let Some(marked) = self.pending.marked.get_mut(path) {
+        for row in rows.values() {
+            if let Some(marked) = self.pending.marked.get_mut(path(*row)) {
                 marked.add.base_row_id = number("baseRowId", *row);
                 marked.add.default_row_commit_version = number("defaultRowCommitVersion", *row);
             }
