@@ -44,6 +44,7 @@ def dying(
     """
     chosen = marker / "chosen partition"
 
+    # Not a function of this module, which executors cannot import.
     def is_chosen() -> bool:
         mine = str(TaskContext.get().partitionId())
         try:

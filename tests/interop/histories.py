@@ -384,7 +384,7 @@ class History:
         return "schema"
 
     def is_cloned_by_spark(self) -> bool:
-        """Whether delta-spark clones the table: not if it may have deletion vectors, and may not get new ones."""
+        """Whether delta-spark clones the table: it refuses deletion vectors where the property forbids new ones."""
         has_vectors = "deletionVectors" in deltic.Table(self.uri).detail().table_features
         return self.state.on("enableDeletionVectors") or not has_vectors
 
