@@ -26,7 +26,7 @@ PROTOCOL: list[set[str]] = [
     {"commit", "check", "row_merge"},
 ]
 PAGES: list[set[str]] = [
-    {"thrift", "pool"},
+    {"thrift", "pool", "snappy"},
     {"bits", "footer", "chunked_buffer"},
     {"limits", "footer_pruning"},
     {"decode", "encode"},

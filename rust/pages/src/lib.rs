@@ -17,6 +17,7 @@ pub mod footer;
 pub mod footer_pruning;
 pub mod limits;
 pub mod pool;
+mod snappy;
 mod thrift;
 
 use std::sync::LazyLock;

@@ -18,7 +18,6 @@ mod header;
 mod hybrid;
 mod numbers;
 mod page;
-mod snappy;
 pub mod string_lengths;
 mod string_pages;
 mod string_views;

@@ -12,7 +12,7 @@ use super::chunk::{Chunk, Decoded, Failure};
 pub(super) use super::header::Encoding;
 use super::header::{DATA_PAGE, DATA_PAGE_V2, DICTIONARY_PAGE, Header};
 use super::hybrid::Runs;
-use super::snappy;
+use crate::snappy;
 use crate::thrift::Thrift;
 
 pub(super) const BROKEN_HEADER: Failure = Failure::Corrupt("a page header cannot be read");
