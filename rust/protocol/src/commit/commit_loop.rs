@@ -296,7 +296,7 @@ impl CommitLoop {
         }
     }
 
-    /// How a winner affects this commit; `None` if more has to be read to decide it.
+    /// How a winner affects this commit, by what has been read for it so far; `None` if more has to be read.
     fn check_or_wait(&mut self, mut in_progress: WinnerInProgress, version: u64) -> Option<ReadAnswer<Error>> {
         if in_progress.step().is_none()
             && !in_progress.rows.no_added_row_matches
@@ -344,7 +344,8 @@ impl CommitLoop {
         Ok(lines)
     }
 
-    /// How a winner affects this commit; `None` if more has to be read to decide it.
+    /// Reads the actions of a winner: whether it is this commit itself, and else how it affects this commit. `None` if more
+    /// has to be read.
     fn check_winner(&mut self, version: u64, lines: &Bytes) -> Option<ReadAnswer<Error>> {
         let with_context = |e: Error| e.at_version(version).in_file(format!("{LOG_DIR}/{}", commit_name(version)));
         let winner = match parse_commit(lines, Origin::Commit(version), Wanted::All) {

@@ -1,4 +1,4 @@
-//! Commits to memory, for simulations.
+//! Commits to memory, for tests.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +11,7 @@ use super::committer::Committer;
 use crate::error::Result;
 use deltic_store::Put;
 
-/// Commits to memory, for simulations.
+/// Commits to memory, for tests.
 #[derive(Debug, Default)]
 pub struct MemoryCommitter {
     versions: Mutex<BTreeMap<u64, Bytes>>,
