@@ -1,9 +1,5 @@
-"""The change data feed: of tables of other writers, for ranges and filters, and by each method that returns rows.
+"""The change data feed: of tables of other writers, for ranges and filters, and by each method that returns rows."""
 
-Tables of other writers are in the folder DELTIC_CORPUS or ../shared/corpus; without it these tests are skipped.
-"""
-
-import json
 import os
 from collections import Counter
 from collections.abc import Callable
@@ -14,13 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from corpus import CORPUS, ENTRIES, for_each
 
 import deltic
 
-ROOT = Path(__file__).resolve().parents[2]
-CORPUS = Path(os.environ.get("DELTIC_CORPUS", ROOT / ".." / "shared" / "corpus")).resolve()
-MANIFEST = CORPUS / "MANIFEST.json"
-ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
 FEEDS = [(entry, feed) for entry in ENTRIES for feed in entry["expected_cdf"] or []]
 
 ON = {"delta.enableChangeDataFeed": "true"}
@@ -59,10 +52,7 @@ def expected_lines(path: Path) -> tuple[list[str], Counter[tuple[str, ...]]]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not FEEDS, reason=f"no tables written by others in {CORPUS}")
-@pytest.mark.parametrize(
-    ("entry", "feed"), FEEDS, ids=[f"{entry['id']}-{feed['start']}-{feed['end']}" for entry, feed in FEEDS]
-)
+@for_each("entry, feed", FEEDS, [f"{entry['id']}-{feed['start']}-{feed['end']}" for entry, feed in FEEDS])
 def test_feeds_of_other_writers(entry: dict[str, Any], feed: dict[str, Any]) -> None:
     changes = deltic.Table(CORPUS / entry["table_path"]).changes(feed["start"], feed["end"])
     assert changes.schema.names == [*entry["columns"], *FEED_COLUMNS]

@@ -1,18 +1,14 @@
 """`Table.check`: redundant facts, as in checksums, checkpoints and commits, are compared; differences are reported."""
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import pytest
+from corpus import CORPUS, ENTRIES, for_each
 from log_files import Action, Log
 
 import deltic
-
-CORPUS = Path(os.environ.get("DELTIC_CORPUS", Path(__file__).parents[2] / ".." / "shared" / "corpus")).resolve()
-MANIFEST = CORPUS / "MANIFEST.json"
-ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
 
 HINT = "_delta_log/_last_checkpoint"
 
@@ -352,8 +348,7 @@ MISSING = {"data-file-missing": "data_file", "dv-file-missing": "deletion_vector
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not ENTRIES, reason=f"no tables written by others in {CORPUS}")
-@pytest.mark.parametrize("entry", ENTRIES, ids=[entry["id"] for entry in ENTRIES])
+@for_each("entry", ENTRIES, [entry["id"] for entry in ENTRIES])
 def test_tables_written_by_others(entry: dict[str, Any]) -> None:
     table = deltic.Table(str(CORPUS / entry["table_path"]))
     try:

@@ -1,32 +1,14 @@
-"""Tables of other writers: each must return exactly the writer's rows, or be refused with a typed error.
+"""Tables of other writers (`corpus`): each must return exactly the writer's rows, or be refused with a typed error."""
 
-They are in the folder DELTIC_CORPUS or ../shared/corpus; without it the tests are skipped. With DELTIC_CORPUS_REQUIRED,
-as in CI (`.ci/run`), a missing folder is a failure.
-"""
-
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import ROOT
+from corpus import CORPUS, ENTRIES, for_each
 from sample import rows
 
 import deltic
-
-CORPUS = Path(os.environ.get("DELTIC_CORPUS", ROOT / ".." / "shared" / "corpus")).resolve()
-MANIFEST = CORPUS / "MANIFEST.json"
-ENTRIES: list[dict[str, Any]] = json.loads(MANIFEST.read_text()) if MANIFEST.is_file() else []
-
-REQUIRED = bool(os.environ.get("DELTIC_CORPUS_REQUIRED"))
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not (ENTRIES or REQUIRED), reason=f"no tables written by others in {CORPUS}"),
-]
 
 REFUSED = (
     deltic.CorruptTableError,
@@ -34,10 +16,6 @@ REFUSED = (
     deltic.TableNotFoundError,
     deltic.VersionNotFoundError,
 )
-
-
-def test_the_tables_are_there() -> None:
-    assert ENTRIES, f"no tables written by others in {CORPUS}"
 
 
 def expected_rows(where: str) -> pa.Table:
@@ -69,7 +47,8 @@ def check_rows(snapshot: deltic.Snapshot, entry: dict[str, Any], where: str) -> 
     assert not missing, f"{missing.total()} rows are missing or differ, such as {next(iter(missing))}; got {extra}"
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
+@pytest.mark.slow
+@for_each("entry", ENTRIES, [entry["id"] for entry in ENTRIES])
 def test_table(entry: dict[str, Any]) -> None:
     table = deltic.Table(CORPUS / entry["table_path"])
     if entry["expect_snapshot"] == "error":

@@ -28,6 +28,7 @@ use parquet::schema::types::ColumnDescPtr;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::corpus::corpus;
 use super::sample::{self, Sample, protocol_of};
 
 mod sidecars;
@@ -1096,13 +1097,6 @@ proptest! {
     }
 }
 
-/// Tables of other writers, if available.
-fn corpus() -> Option<PathBuf> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/corpus");
-    let folder = std::env::var_os("DELTIC_CORPUS").map_or(beside, PathBuf::from);
-    folder.join("MANIFEST.json").is_file().then_some(folder)
-}
-
 fn copy_folder(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for entry in std::fs::read_dir(from).unwrap().map(|e| e.unwrap()) {
@@ -1161,13 +1155,9 @@ fn check_forms_agree(snapshot: &Snapshot, name: &str) {
 
 #[test]
 fn tables_of_other_writers_keep_their_state() {
-    let Some(folder) = corpus() else {
-        eprintln!("skipped: there is no corpus");
-        return;
-    };
-    let manifest: Value = serde_json::from_slice(&std::fs::read(folder.join("MANIFEST.json")).unwrap()).unwrap();
+    let Some((folder, tables)) = corpus() else { return };
     let (mut done, mut refused) = (0, Vec::new());
-    for table in manifest.as_array().unwrap().iter().filter(|t| t["expect_snapshot"] == "ok") {
+    for table in tables.iter().filter(|t| t["expect_snapshot"] == "ok") {
         let name = table["id"].as_str().unwrap();
         for (json, typed) in [(None, None), (Some("false"), Some("true")), (Some("true"), Some("false"))] {
             let mut log = Log::empty();

@@ -1,7 +1,7 @@
-//! Tables of other clients: version, columns, live files, rows and errors, compared with a manifest.
+//! The corpus, tables of other clients: version, columns, live files, rows and errors, compared with a manifest.
 //!
 //! The tables are not part of the project. They are searched in `shared/corpus` of a parent folder, or in `DELTIC_CORPUS`. If
-//! they are missing, the test is skipped; with `DELTIC_CORPUS_REQUIRED`, as in CI (`.ci/run`), it fails.
+//! they are missing, the tests of [`corpus`] are skipped; with `DELTIC_CORPUS_REQUIRED`, as in CI (`.ci/run`), they fail.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,22 @@ use deltic_table::snapshot::Snapshot;
 use futures::TryStreamExt;
 use serde_json::Value;
 
-fn corpus() -> Option<PathBuf> {
+/// The folder of the tables, and the tables of its manifest. A test that gets `None` returns: it is skipped.
+///
+/// # Panics
+/// If the tables are missing although they are required, or if the manifest cannot be read.
+pub(crate) fn corpus() -> Option<(PathBuf, Vec<Value>)> {
+    let Some(folder) = folder() else {
+        let missing = "there is no shared/corpus above this folder, and DELTIC_CORPUS names no folder";
+        assert!(std::env::var_os("DELTIC_CORPUS_REQUIRED").is_none(), "{missing}");
+        eprintln!("skipped: {missing}");
+        return None;
+    };
+    let tables = serde_json::from_slice(&std::fs::read(folder.join("MANIFEST.json")).unwrap()).unwrap();
+    Some((folder, tables))
+}
+
+fn folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os("DELTIC_CORPUS") {
         return Some(PathBuf::from(folder)).filter(|folder| folder.as_os_str() != "none");
     }
@@ -84,15 +99,9 @@ async fn rows(snapshot: &Snapshot) -> Result<u64> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tables_of_other_writers_are_read_as_in_the_manifest() {
-    let Some(root) = corpus() else {
-        let missing = "there is no shared/corpus above this folder, and DELTIC_CORPUS names no folder";
-        assert!(std::env::var_os("DELTIC_CORPUS_REQUIRED").is_none(), "{missing}");
-        eprintln!("skipped: {missing}");
-        return;
-    };
-    let manifest: Vec<Value> = serde_json::from_slice(&std::fs::read(root.join("MANIFEST.json")).unwrap()).unwrap();
+    let Some((root, tables)) = corpus() else { return };
     let mut wrong = Vec::new();
-    for table in &manifest {
+    for table in &tables {
         for fault in faults(&root, table).await {
             wrong.push(format!("{}: {fault}", table["id"].as_str().unwrap()));
         }
