@@ -303,6 +303,19 @@ def test_a_version_before_row_tracking_was_dropped_is_refused(uri: str) -> None:
     assert table.check(files=True).ok
 
 
+def test_row_ids_differ_after_a_version_without_them_was_restored(uri: str) -> None:
+    deltic.write(uri, pa.table({"id": [1]}))
+    table = deltic.Table(uri)
+    table.enable_row_tracking()
+    tracked = table.snapshot().version
+    table.delete()
+    table.restore(0)
+    table.enable_row_tracking()
+    with pytest.raises(deltic.InvalidInputError, match="have other ids now.* a version without it was restored"):
+        table.restore(tracked)
+    assert table.scan(columns=["_metadata.row_id"]).to_arrow()["_metadata.row_id"].to_pylist() == [1]
+
+
 def test_after_a_vacuum_what_is_left_can_be_restored(table: deltic.Table) -> None:
     table.vacuum(0, force=True)
     with pytest.raises(deltic.InvalidInputError, match="1 of its files do not exist any more"):

@@ -210,8 +210,9 @@ async fn restored_files(now: &LiveFiles, old: &Snapshot, done: &mut Restored) ->
         let bytes = sizes.map(|size| u64::try_from(size).unwrap_or_default());
         done.table_size_after_restore = bytes.fold(done.table_size_after_restore, u64::saturating_add);
         if let Some(path) = now.logical().find_row_id_mismatch(&adds)? {
-            let message = "row tracking was dropped and enabled again since that version, so that its rows have \
-                           other ids now; the table cannot be restored to it. Clone the older version";
+            let message = "the rows of this file have other ids now: since that version row tracking was dropped, or a \
+                           version without it was restored, and it was enabled again. The table cannot be restored to \
+                           that version; clone it instead";
             return Err(Error::invalid(message).in_file(path));
         }
         let rows = now.logical().missing(&adds)?;
