@@ -18,6 +18,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import built
 import pyarrow.parquet as pq
 import tables
 from case import ENGINES, Case
@@ -33,7 +34,7 @@ class File:
     """A JSON object in a file, replaced as a whole."""
 
     def __init__(self, name: str) -> None:
-        self.path = tables.FOLDER / name
+        self.path = built.FOLDER / name
         self.content: dict[str, Any] = json.loads(self.path.read_text()) if self.path.exists() else {}
 
     def write(self) -> None:
@@ -94,13 +95,13 @@ def definition_of(case: Case) -> str:
 
 def written_by(name: str) -> Path:
     """The file with the layout of a table that deltic writes."""
-    return tables.FOLDER / f"{name}.layout"
+    return built.FOLDER / f"{name}.layout"
 
 
 def fingerprint(name: str) -> str:
     """The recipe of a table, and its layout if deltic wrote it."""
     by = written_by(name)
-    return (tables.FOLDER / f"{name}.built").read_text() + (by.read_text() if by.exists() else "")
+    return (built.FOLDER / f"{name}.built").read_text() + (by.read_text() if by.exists() else "")
 
 
 def recipe(case: Case, name: str) -> str:
@@ -113,7 +114,7 @@ def layout(build: str) -> str:
     """A digest of the sidecars that a build writes for one table. Other tables are kept while it is the same."""
     known = File("layouts.json")
     if build not in known.content:
-        (tables.FOLDER / f"{PROBE}.built").unlink(missing_ok=True)
+        (built.FOLDER / f"{PROBE}.built").unlink(missing_ok=True)
         log = Path(tables.table(PROBE), "_delta_log")
         written = sorted(hashlib.sha256(path.read_bytes()).hexdigest() for path in log.glob("_sidecars/*.parquet"))
         # Only the tags of the checkpoint, since the names of sidecars are random.
@@ -127,7 +128,7 @@ def layout(build: str) -> str:
 
 def is_built(name: str, build: str) -> bool:
     """Whether a table exists, with the layout of this build."""
-    if not (tables.FOLDER / f"{name}.built").exists():
+    if not (built.FOLDER / f"{name}.built").exists():
         return False
     if not name.startswith("sidecars"):
         return True
@@ -143,7 +144,7 @@ def table(name: str, build: str) -> None:
     by = written_by(name)
     if not by.exists() or by.read_text() != layout(build):
         if name != PROBE:
-            (tables.FOLDER / f"{name}.built").unlink(missing_ok=True)
+            (built.FOLDER / f"{name}.built").unlink(missing_ok=True)
         by.unlink(missing_ok=True)
     tables.table(name)
     by.write_text(layout(build))

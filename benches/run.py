@@ -14,6 +14,7 @@ from typing import Any
 BENCHES = Path(__file__).resolve().parent
 sys.path[:0] = [str(BENCHES), str(BENCHES / "python")]
 
+import built  # noqa: E402
 import cells  # noqa: E402
 import kept  # noqa: E402
 import report  # noqa: E402
@@ -137,7 +138,7 @@ class Bench:
         try:
             report.progress(f"{case.name}: building {name}")
             kept.table(name, self.build)
-        except tables.UnavailableError as reason:
+        except built.UnavailableError as reason:
             measured[name] = {"unavailable": str(reason), "engines": {}}
             report.say(f"    {case.name}, {name}: {reason}")
             return
@@ -204,7 +205,7 @@ def main() -> None:
     if arguments.answer:
         turns.answer_all(arguments.answer)
         return
-    tables.FOLDER.mkdir(exist_ok=True)
+    built.FOLDER.mkdir(exist_ok=True)
     bench = Bench(arguments)
     if not arguments.write:
         try:

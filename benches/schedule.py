@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import built
 import kept
 import tables
 import work_tables
@@ -111,12 +112,12 @@ class Clock:
         """Seconds to build the table and to compute the right answer."""
         seconds = 0.0
         millions = tables.files(task.table) / 1e6
-        if not (tables.FOLDER / f"{task.table}.built").exists():
+        if not (built.FOLDER / f"{task.table}.built").exists():
             seconds += BUILDING_A_MILLION * millions
         source = kept.answers_table(task.table)
         if task.case.oracle is None:
             return seconds
-        if not (tables.FOLDER / f"{source}.built").exists():
+        if not (built.FOLDER / f"{source}.built").exists():
             return seconds + (BUILDING_A_MILLION * (source != task.table) + ANSWERS_OF_A_MILLION) * millions
         return seconds + (0 if self.answers.get(task.case, task.table) else ANSWERS_OF_A_MILLION * millions)
 

@@ -1,16 +1,14 @@
-"""The tables of the benchmarks, built by name into a folder and kept there. The same name is always the same table."""
+"""The tables of the benchmarks by name: logs of many files, and the tables of `work_tables`."""
 
-import hashlib
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+import built
 import logs
 import numpy as np
 import pyarrow as pa
 import work_tables
 
-FOLDER = Path(__file__).resolve().parent / "tables"
 SIZES = {"10k": 10_000, "100k": 100_000, "1m": 1_000_000, "5m": 5_000_000}
 SHAPES: dict[str, Callable[[int], logs.Shape]] = {
     "json": logs.Shape,
@@ -22,10 +20,6 @@ SHAPES: dict[str, Callable[[int], logs.Shape]] = {
 }
 # Version and number of files of the table without a checkpoint.
 COMMITS, FILES_OF_COMMITS = 1_000, 100_000
-
-
-class UnavailableError(Exception):
-    """The table cannot be built with this build of deltic."""
 
 
 def _sidecars(uri: str, shape: logs.Shape) -> None:
@@ -42,7 +36,7 @@ def _sidecars(uri: str, shape: logs.Shape) -> None:
     written = classic.stat().st_mtime_ns
     deltic.Table(uri).checkpoint()
     if not list(log.glob("_sidecars/*.parquet")):
-        raise UnavailableError("this deltic writes its V2 checkpoints without sidecars")
+        raise built.UnavailableError("this deltic writes its V2 checkpoints without sidecars")
     if classic.stat().st_mtime_ns == written:
         classic.unlink()
     for commit in sorted(aside.iterdir()):
@@ -74,9 +68,7 @@ def _rows(uri: str, count: int) -> None:
 
 def _build(name: str, uri: str) -> None:
     kind, _, size = name.rpartition("_")
-    if is_of_rows(name):
-        work_tables.build(name, uri)
-    elif name == "commits":
+    if name == "commits":
         logs.commits_only(uri, logs.Shape(FILES_OF_COMMITS), COMMITS)
     elif kind == "rows":
         _rows(uri, {"100k": 100_000, "5m": 5_000_000}[size])
@@ -99,18 +91,5 @@ def files(name: str) -> int:
 
 
 def table(name: str) -> str:
-    """The location of a table, which is built if it is missing, incomplete or of another recipe."""
-    path, done = FOLDER / name, FOLDER / f"{name}.built"
-    sources = Path(__file__).read_bytes() + Path((work_tables if is_of_rows(name) else logs).__file__).read_bytes()
-    recipe = hashlib.sha256(sources).hexdigest()
-    if not done.exists() or done.read_text() != recipe:
-        done.unlink(missing_ok=True)
-        shutil.rmtree(path, ignore_errors=True)
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        try:
-            _build(name, str(path))
-        except UnavailableError:
-            shutil.rmtree(path)
-            raise
-        done.write_text(recipe)
-    return str(path)
+    """The location of a table, which is built if needed. The same name is always the same table."""
+    return work_tables.table(name) if is_of_rows(name) else built.table(name, _build, __file__, logs.__file__)

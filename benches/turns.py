@@ -15,6 +15,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import built
 import kept
 import report
 import tables
@@ -37,7 +38,7 @@ REST, LONGEST_REST, STEP = 15.0, 60.0, 1024 * 1024
 # The argument of a run that must answer.
 ASKED = "asked"
 # The folder that runs write to, and the bytes and files of a run that may stay until the end.
-SCRATCH, KEPT, MOST_KEPT = tables.FOLDER / "scratch", 8 * 1024 * 1024, 2_000
+SCRATCH, KEPT, MOST_KEPT = built.FOLDER / "scratch", 8 * 1024 * 1024, 2_000
 Outcome = dict[str, Any]
 
 
@@ -107,7 +108,7 @@ def clear() -> None:
 
 
 def job(case: Case, table_name: str, folder: Path) -> Job:
-    uri = str(tables.FOLDER / table_name)
+    uri = str(built.FOLDER / table_name)
     return Job(uri, tables.files(table_name), folder, by_day=case.by_day, typed=case.typed)
 
 
@@ -190,7 +191,7 @@ def fits(engine: str, case: Case, table_name: str) -> bool:
 def expected(case: Case, table_name: str, results: dict[str, Outcome], answers: kept.Answers) -> Outcome | None:
     """The expected answer: computed from the recipe of the rows, or from the plain replay, or from the first engine."""
     if case.family:
-        return RIGHT[case.does](job(case, table_name, tables.FOLDER))
+        return RIGHT[case.does](job(case, table_name, built.FOLDER))
     if case.oracle is None:
         return next((result["answer"] for result in results.values() if "answer" in result), None)
     source = kept.answers_table(table_name)

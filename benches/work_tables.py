@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import built
 import duckdb
 import numpy as np
 import pyarrow as pa
@@ -217,9 +218,7 @@ def _keyed(root: Path, scale: float) -> Facts:
 
 def _fifth(root: Path, scale: float) -> Facts:
     """The first fifth of the keyed table's files."""
-    import tables
-
-    source = Path(tables.table(scaled("keyed", scale)))
+    source = Path(table(scaled("keyed", scale)))
     files = facts_of(source)["files"] // 5
     lines = (source / "_delta_log" / f"{0:020}.json").read_text().splitlines()
     kept = [json.loads(line) for line in lines]
@@ -234,11 +233,9 @@ def _fifth(root: Path, scale: float) -> Facts:
 
 def _marked(root: Path, scale: float) -> Facts:
     """The same table with a thousandth of the rows of each file deleted by deltic's deletion vectors."""
-    import tables
-
     import deltic
 
-    source = Path(tables.table(scaled("fifth", scale)))
+    source = Path(table(scaled("fifth", scale)))
     link(source, root)
     with_vectors(root / "_delta_log")
     deltic.Table(str(root)).delete("value = 7")
@@ -363,8 +360,13 @@ def link(source: Path, target: Path, only: Callable[[str], bool] = lambda _: Tru
                 os.link(os.path.join(folder, name), target / inside / name)
 
 
-def build(name: str, uri: str) -> None:
+def _build(name: str, uri: str) -> None:
     root = Path(uri)
     root.mkdir(parents=True)
     facts = KINDS[kind_of(name)](root, scale_of(name))
     (root / FACTS).write_text(json.dumps({"scale": scale_of(name), **facts}))
+
+
+def table(name: str) -> str:
+    """The location of a table, which is built if needed."""
+    return built.table(name, _build, __file__)

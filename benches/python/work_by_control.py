@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-import tables
+import built
 import work_by_deltic
 import work_job as work
 import work_tables
@@ -18,7 +18,7 @@ def update_together(job: Job) -> Iterator[Answer | None]:
 def scan_marked(job: Job) -> Iterator[Answer | None]:
     """The same files without deletion vectors."""
     name = work_tables.scaled("fifth", work_tables.facts_of(job.uri)["scale"])
-    plain = replace(job, uri=str(tables.FOLDER / name))
+    plain = replace(job, uri=str(built.FOLDER / name))
     yield None
     found = work_by_deltic.totals(plain.uri)
     yield None
