@@ -20,13 +20,9 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import NoReturn as _NoReturn
 
-from deltic.alter import field
-from deltic.check import Check, Finding
-from deltic.conversion import ConvertResult, convert
-from deltic.copy_result import RestoreResult
-from deltic.detail import Detail
-from deltic.difference import ColumnChange, Diff
-from deltic.dml import Literal, Preview, lit
+from deltic.conversion.convert import ConvertResult, convert
+from deltic.dml.merge import Merge
+from deltic.dml.values import Literal, Preview, lit
 from deltic.errors import (
     CommitConflictError,
     ConcurrentAppendError,
@@ -44,22 +40,26 @@ from deltic.errors import (
     UnsupportedFeatureError,
     VersionNotFoundError,
 )
-from deltic.explanation import Explanation
-from deltic.file_layout import Layout
-from deltic.hints import TOP as _TOP
-from deltic.hints import no_attribute as _no_attribute
-from deltic.manifests_result import ManifestsResult
-from deltic.merge_builder import Merge
-from deltic.optimize_result import OptimizeResult
-from deltic.progress_bars import Progress, progress
-from deltic.purge_result import HeldRows, PurgeResult
-from deltic.repair_result import RepairResult, RepairStep
-from deltic.scan import Changes, Plan, Scan
-from deltic.snapshot import Snapshot
-from deltic.table import Table
+from deltic.hints.names import TOP as _TOP
+from deltic.hints.names import no_attribute as _no_attribute
+from deltic.inspection.difference import ColumnChange, Diff
+from deltic.inspection.layout import Layout
+from deltic.monitoring.progress_bars import Progress, progress
+from deltic.reading.scan import Changes, Plan, Scan
+from deltic.reading.snapshot import Snapshot
+from deltic.results.check import Check, Finding
+from deltic.results.detail import Detail
+from deltic.results.explanation import Explanation
+from deltic.results.manifests import ManifestsResult
+from deltic.results.optimize import OptimizeResult
+from deltic.results.purge import HeldRows, PurgeResult
+from deltic.results.repair import RepairResult, RepairStep
+from deltic.results.restore import RestoreResult
+from deltic.results.vacuum import VacuumResult
+from deltic.table.table import Table
 from deltic.tasks import read_task_group
-from deltic.transaction import Commit, Transaction, TransactionScan
-from deltic.vacuum_result import VacuumResult
+from deltic.transaction.alter import field
+from deltic.transaction.transaction import Commit, Transaction, TransactionScan
 from deltic.write import create, write
 
 try:

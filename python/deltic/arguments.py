@@ -16,10 +16,10 @@ from datetime import date, datetime, timedelta, timezone
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
 
+from deltic.display.instant import EPOCH
 from deltic.errors import InvalidInputError
-from deltic.filter_hints import filter_hint
-from deltic.instant import EPOCH
-from deltic.other_libraries import as_python, is_boolean, is_instance
+from deltic.hints.filters import filter_hint
+from deltic.types.other_libraries import as_python, is_boolean, is_instance
 
 __all__ = [
     "MIN_INT64",

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from deltic.display import printable, printable_message
+from deltic.display.strings import printable, printable_message
 
 __all__ = [
     "CommitConflictError",

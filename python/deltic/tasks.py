@@ -14,8 +14,8 @@ import pyarrow as pa
 from deltic import _deltic
 from deltic.arguments import check_int
 from deltic.errors import InvalidInputError
-from deltic.scan import reader
-from deltic.table import Table, as_table
+from deltic.reading.scan import reader
+from deltic.table.table import Table, as_table
 
 __all__ = ["read_task_group"]
 

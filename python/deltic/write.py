@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from deltic import _deltic
-from deltic.alter import columns_of
 from deltic.arguments import (
     Compression,
     Mode,
@@ -25,7 +24,6 @@ from deltic.arguments import (
     check_names,
     check_str,
 )
-from deltic.data import stream
 from deltic.errors import (
     InvalidInputError,
     MetadataChangedError,
@@ -33,12 +31,14 @@ from deltic.errors import (
     TableNotFoundError,
     VersionNotFoundError,
 )
-from deltic.keyword_hints import with_keyword_hints
-from deltic.read_once import mark_as_read
-from deltic.table import Table, as_table
-from deltic.telemetry import operation
-from deltic.transaction import Commit
-from deltic.write_options import checked, core_options
+from deltic.hints.keywords import with_keyword_hints
+from deltic.monitoring.telemetry import operation
+from deltic.table.table import Table, as_table
+from deltic.transaction.alter import columns_of
+from deltic.transaction.transaction import Commit
+from deltic.writing.data import stream
+from deltic.writing.options import checked, core_options
+from deltic.writing.read_once import mark_as_read
 
 __all__ = ["Commit", "create", "write"]
 

@@ -20,8 +20,8 @@ import pytest
 
 import deltic
 from deltic import arguments
-from deltic.table_copies import CloneMode
-from deltic.vacuum_result import VacuumMode
+from deltic.results.vacuum import VacuumMode
+from deltic.table.copies import CloneMode
 from deltic.write import CreateMode
 
 ROW = pa.table({"a": [1]})

@@ -45,7 +45,7 @@ from pyiceberg.types import (
 import deltic
 from deltic import _deltic
 from deltic.cli import main
-from deltic.conversion import Conversion
+from deltic.conversion.convert import Conversion
 
 
 @pytest.fixture
@@ -438,7 +438,7 @@ def test_compressed_metadata_has_a_limit(catalog: Catalog, monkeypatch: pytest.M
     table = made(catalog, 1)
     newest = metadata_files(table)[-1]
     newest.write_bytes(gzip.compress(newest.read_bytes()))
-    monkeypatch.setattr("deltic.iceberg._LARGEST", 100)
+    monkeypatch.setattr("deltic.conversion.iceberg._LARGEST", 100)
     with pytest.raises(deltic.InvalidInputError, match="more than 1 GiB"):
         deltic.convert(newest)
 

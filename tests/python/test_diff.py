@@ -18,7 +18,7 @@ from test_display import Balanced
 
 import deltic
 from deltic.cli import main
-from deltic.row_keys import row_keys
+from deltic.inspection.row_keys import row_keys
 
 NAN = float("nan")
 

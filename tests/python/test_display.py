@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import deltic
-from deltic import display, hints
+from deltic.display.strings import printable, size
+from deltic.hints.names import SCANS, SNAPSHOTS, TABLES, TOP
 
 HOSTILE = "\x1b]0;title\x07\x1b[31mred\x7f\x9b2J\u202egnp\u2066\u200b\u2028\n\r\t\ufeff"
 
@@ -26,19 +27,19 @@ def table(uri: str) -> deltic.Table:
 
 
 def test_control_characters_are_escaped() -> None:
-    shown = display.printable(f"a{HOSTILE}é😀\ud800b")
+    shown = printable(f"a{HOSTILE}é😀\ud800b")
     assert shown.isprintable()
     assert shown.startswith(
         "a\\x1b]0;title\\x07\\x1b[31mred\\x7f\\x9b2J\\u202egnp\\u2066\\u200b\\u2028\\n\\r\\t\\ufeffé😀"
     )
-    assert display.printable("plain é") == "plain é"
+    assert printable("plain é") == "plain é"
 
 
 @pytest.mark.parametrize(
     ("count", "shown"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1_234_567, "1.2 MB"), (5 * 10**15, "5000.0 TB")]
 )
 def test_sizes_have_units(count: int, shown: str) -> None:
-    assert display.size(count) == shown
+    assert size(count) == shown
 
 
 class Balanced(html.parser.HTMLParser):
@@ -109,7 +110,7 @@ def test_results_of_maintenance_are_shown(table: deltic.Table) -> None:
     result = table.vacuum(0, force=True)
     files = f"0 of {dry.files_seen} files would be deleted (0 B)"
     assert repr(dry) == f"VacuumResult(dry run)\n  files: {files}\n  retention: 1 hour"
-    files = f"{result.files_deleted} of {result.files_seen} files deleted ({display.size(result.bytes_deleted)})"
+    files = f"{result.files_deleted} of {result.files_seen} files deleted ({size(result.bytes_deleted)})"
     assert repr(result) == f"VacuumResult()\n  files: {files}\n  retention: 0 hours"
     assert files in Balanced(result._repr_html_()).text
     held = table.purge("v = 9").held
@@ -277,7 +278,7 @@ def test_changes_pickle_with_their_versions(uri: str) -> None:
         pickle.dumps(table.changes(start=between, end=between))
 
 
-THINGS = {"Table": hints.TABLES, "Snapshot": hints.SNAPSHOTS, "Scan": hints.SCANS}
+THINGS = {"Table": TABLES, "Snapshot": SNAPSHOTS, "Scan": SCANS}
 
 
 def test_names_of_other_clients_get_hints(table: deltic.Table) -> None:
@@ -290,7 +291,7 @@ def test_names_of_other_clients_get_hints(table: deltic.Table) -> None:
                 getattr(things[kind], name)
         with pytest.raises(AttributeError, match=r"has no attribute 'nothing_like_it'$"):
             _ = things[kind].nothing_like_it
-    for name, message in hints.TOP.items():
+    for name, message in TOP.items():
         assert not hasattr(deltic, name), f"deltic has {name} now: remove its hint"
         with pytest.raises(AttributeError, match=re.escape(message)):
             getattr(deltic, name)
@@ -300,7 +301,7 @@ def test_names_of_other_clients_get_hints(table: deltic.Table) -> None:
 
 @pytest.mark.parametrize("kind", [*THINGS, "deltic"])
 def test_hints_name_existing_pages_and_attributes(kind: str, root: Path) -> None:
-    for hint in {**THINGS, "deltic": hints.TOP}[kind].values():
+    for hint in {**THINGS, "deltic": TOP}[kind].values():
         for page in re.findall(r"docs/[\w-]+\.md", hint):
             assert (root / page).exists()
         named = re.findall(r"`((?:deltic|Table|Snapshot|Scan|Transaction)[\w.]*)", hint)

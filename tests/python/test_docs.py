@@ -21,14 +21,19 @@ from pages import python_of
 import deltic
 from deltic.cli.parser import command_parser
 
-MODULES = [path.stem for path in sorted((ROOT / "python" / "deltic").glob("*.py")) if ">>> " in path.read_text()]
+PACKAGE = ROOT / "python" / "deltic"
+MODULES = [
+    ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+    for path in sorted(PACKAGE.rglob("*.py"))
+    if "spark" not in path.relative_to(PACKAGE).parts and ">>> " in path.read_text()
+]
 """Modules with examples; `tests/spark/test_read.py` runs those that need Spark."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_docstrings_run(name: str) -> None:
-    module = importlib.import_module("deltic" if name == "__init__" else f"deltic.{name}")
+    module = importlib.import_module(name)
     result = doctest.testmod(module, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.failed == 0
     assert result.attempted > 0

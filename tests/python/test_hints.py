@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 import deltic
-from deltic.hints import MERGES, OF_OPTIMIZE, OPTIMIZED
-from deltic.keyword_hints import KEYWORDS
+from deltic.hints.keywords import KEYWORDS
+from deltic.hints.names import MERGES, OF_OPTIMIZE, OPTIMIZED
 
 OF_SPARK = {"spark.read", "spark.write", "DeltaTable.forPath"}
 """Functions that need PySpark: `tests/spark/test_options.py` has their tests."""

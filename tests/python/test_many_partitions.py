@@ -13,7 +13,7 @@ from sample import adds, open_files
 import deltic
 from deltic import _deltic
 from deltic.write import commit_core
-from deltic.write_options import core_options
+from deltic.writing.options import core_options
 
 PARTITIONS = 700
 SCHEMA = pa.schema([("n", pa.int64()), ("p", pa.int64()), ("t", pa.string())])

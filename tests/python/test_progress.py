@@ -19,7 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import deltic
-from deltic import InvalidInputError, Progress, Table, cli, progress_bars
+from deltic import InvalidInputError, Progress, Table, cli
+from deltic.monitoring import progress_bars
 
 ROWS = pa.table({"id": [1, 2, 3]})
 

@@ -12,7 +12,7 @@ from log_files import Log
 
 import deltic
 from deltic import _deltic
-from deltic.write_options import core_options
+from deltic.writing.options import core_options
 
 
 def files(uri: str) -> set[Path]:

@@ -3,13 +3,14 @@
 import ast
 import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from conftest import ROOT
 
-# Each ladder lists modules from bottom to top. Modules in one set are on the same step and do not import each other.
+# Each ladder lists modules from bottom to top. Modules in one set are on the same step and do not import each other. A
+# folder stands for the files in it, which may import each other unless they make a circle.
 PROTOCOL: list[set[str]] = [
     {"error"},
     {"json"},
@@ -71,47 +72,20 @@ BINDING: list[set[str]] = [
     {"maintenance", "row_tasks", "write"},
 ]
 PYTHON: list[set[str]] = [
-    {"duckdb_functions", "display", "instant", "other_libraries", "physical_name", "type_ddl", "type_name", "_deltic"},
-    {"errors", "filter_hints", "hints", "keyword_hints", "own_methods"},
-    {
-        "arguments",
-        "charts",
-        "collections",
-        "commit_history",
-        "explanation",
-        "inventory",
-        "read_once",
-        "row_keys",
-        "telemetry",
-    },
-    {
-        "progress_bars",
-        "scan",
-        "check",
-        "copy_result",
-        "detail",
-        "dml",
-        "optimize_result",
-        "manifests_result",
-        "purge_result",
-        "repair_result",
-        "vacuum_result",
-        "write_options",
-    },
-    {"snapshot", "data"},
-    {"merge_source"},
-    {"alter", "merge_builder"},
+    {"_deltic", "display", "duckdb_functions", "types"},
+    {"errors", "hints"},
+    {"arguments"},
+    {"monitoring", "results"},
+    {"reading"},
+    {"inspection", "writing"},
+    {"dml"},
     {"transaction"},
-    {"table_copies", "table_maintenance", "table_rows", "file_layout", "row_difference"},
-    {"difference", "report_page"},
-    {"table_inspection"},
     {"table"},
-    {"iceberg", "write", "tasks"},
-    {"conversion"},
+    {"conversion", "tasks", "write"},
     {"cli/arguments", "cli/output"},
-    {"cli/read", "cli/change"},
+    {"cli/change", "cli/read"},
     {"cli/parser"},
-    {"cli"},
+    {"cli/__init__"},
     {"spark/types", "spark/location", "spark/options", "spark/tasks"},
     {"spark/schema", "spark/native", "spark/time_zone", "spark/intervals"},
     {"spark/rules"},
@@ -122,7 +96,7 @@ PYTHON: list[set[str]] = [
     {"spark/delta_table"},
     {"spark/source"},
     {"spark/install"},
-    {"spark"},
+    {"spark/__init__"},
 ]
 CRATES = {
     "protocol": PROTOCOL,
@@ -260,19 +234,23 @@ class Crate:
         return "/".join(module) or "lib"
 
     def circles(self) -> set[frozenset[str]]:
-        """Import cycles: sets of files in which each file reaches all others."""
-        graph = {module: self.imports(module) for module in self.modules if module}
-        reached: dict[tuple[str, ...], set[tuple[str, ...]]] = {}
-        for start in graph:
-            seen: set[tuple[str, ...]] = set()
-            pending = list(graph[start])
-            while pending:
-                if (module := pending.pop()) not in seen:
-                    seen.add(module)
-                    pending += graph.get(module, ())
-            reached[start] = seen
-        found = {frozenset(self.name(b) for b in graph if a in reached[b] and b in reached[a]) for a in graph}
-        return {circle for circle in found if len(circle) > 1}
+        return circles({self.name(module): map(self.name, self.imports(module)) for module in self.modules if module})
+
+
+def circles(imports: Mapping[str, Iterable[str]]) -> set[frozenset[str]]:
+    """Import cycles: sets of files in which each file reaches all others. `imports` has the files that each imports."""
+    graph = {name: set(imported) for name, imported in imports.items()}
+    reached: dict[str, set[str]] = {}
+    for start in graph:
+        seen: set[str] = set()
+        pending = list(graph[start])
+        while pending:
+            if (name := pending.pop()) not in seen:
+                seen.add(name)
+                pending += graph.get(name, ())
+        reached[start] = seen
+    found = {frozenset(b for b in graph if a in reached[b] and b in reached[a]) for a in graph}
+    return {circle for circle in found if len(circle) > 1}
 
 
 def rung(ladder: list[set[str]], name: str) -> tuple[int, str] | None:
@@ -304,8 +282,8 @@ def test_rust_modules_import_down_the_ladder(crate: str) -> None:
 
 @pytest.mark.parametrize("crate", CRATES)
 def test_no_files_import_each_other_in_a_circle(crate: str) -> None:
-    circles = {frozenset(f"{crate}/{name}" for name in circle) for circle in Crate(crate).circles()}
-    assert not circles, [sorted(circle) for circle in circles]
+    found = {frozenset(f"{crate}/{name}" for name in circle) for circle in Crate(crate).circles()}
+    assert not found, [sorted(circle) for circle in found]
 
 
 def test_imports_are_read_whole() -> None:
@@ -322,14 +300,25 @@ def test_imports_are_read_whole() -> None:
     assert ("local", "disk") in files.imports(("storage",)), "behind a re-export"
 
 
+def lines_of_folders(files: Iterable[tuple[Path, int]]) -> dict[str, int]:
+    """The lines of the files directly in each folder."""
+    sizes: dict[str, int] = {}
+    for path, lines in files:
+        folder = path.parent.relative_to(ROOT).as_posix()
+        sizes[folder] = sizes.get(folder, 0) + lines
+    return sizes
+
+
 def test_folders_are_small() -> None:
-    for crate in CRATES:
-        sizes: dict[str, int] = {}
-        for path in Crate(crate).modules.values():
-            folder = path.parent.relative_to(ROOT).as_posix()
-            sizes[folder] = sizes.get(folder, 0) + len(production(path.read_text()))
-        large = {folder: size for folder, size in sizes.items() if size > MOST_LINES_OF_A_FOLDER}
-        assert not large, large
+    rust = ((path, production(path.read_text())) for crate in CRATES for path in Crate(crate).modules.values())
+    python = (
+        (path, path.read_text().splitlines()) for path in (ROOT / "python").rglob("*.py*") if path.suffix != ".pyc"
+    )
+    sizes = lines_of_folders((path, len(lines)) for path, lines in itertools.chain(rust, python))
+    assert {"rust/store/src/cloud", "python/deltic", "python/deltic/spark"} <= sizes.keys()
+    sizes.pop("python/deltic/spark")
+    large = {folder: size for folder, size in sizes.items() if size > MOST_LINES_OF_A_FOLDER}
+    assert not large, large
 
 
 @pytest.mark.parametrize("crate", CRATES)
@@ -396,30 +385,80 @@ def test_every_function_that_python_calls_turns_a_panic_into_an_error() -> None:
     assert found > 15
 
 
+def python_name(path: Path) -> str:
+    """The name of a module on the ladder: its path in the package, `table/rows`, or `cli/__init__` for a package."""
+    return path.relative_to(ROOT / "python" / "deltic").with_suffix("").as_posix()
+
+
+PYTHON_MODULES = {python_name(path): path for path in (*ALL_PYTHON, ROOT / "python" / "deltic" / "_deltic.pyi")}
+STARTS = {"__init__", "__main__"}
+"""What imports the others. No module imports these."""
+
+
+def imported_names(path: Path) -> Iterator[tuple[str, str | None]]:
+    """The modules that a Python file imports, each with the name that is imported from it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            assert node.module is not None
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+def python_imports(path: Path) -> set[str]:
+    """The modules of deltic that a Python file imports."""
+    found = set()
+    for module, name in imported_names(path):
+        package, _, rest = module.partition(".")
+        if package != "deltic":
+            continue
+        # `from deltic.table import rows` imports a module, `from deltic.table.rows import RowMethods` a name in one.
+        parts = rest.split(".") if rest else []
+        places = [[*parts, name], [*parts, name, "__init__"]] if name is not None else []
+        candidates = ["/".join(place) for place in (*places, parts, [*parts, "__init__"])]
+        target = next((candidate for candidate in candidates if candidate in PYTHON_MODULES), None)
+        assert target is not None, f"{path}: there is no module {module}"
+        found.add(target)
+    return found
+
+
 @pytest.mark.parametrize("path", ALL_PYTHON, ids=lambda path: path.relative_to(ROOT).as_posix())
 def test_python_modules_import_down_the_ladder(path: Path) -> None:
-    package = ROOT / "python" / "deltic"
-    name = path.relative_to(package).with_suffix("").as_posix()
-    if name in ("__init__", "__main__"):
+    name = python_name(path)
+    if not name.startswith("spark/"):
+        assert not any(module.startswith("pyspark") for module, _ in imported_names(path)), "only deltic.spark may"
+    if name in STARTS:
         return
-    own = name.removesuffix("/__init__")
-    height = step(PYTHON, own)
-    assert height is not None, f"add `{own}` to the ladder"
-    for node in ast.walk(ast.parse(path.read_text())):
-        targets: list[str] = []
-        if isinstance(node, ast.Import):
-            targets = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, "imports are absolute"
-            assert node.module is not None
-            # `from deltic import _deltic` names a module, `from deltic.scan import Plan` one in a module.
-            targets = [f"deltic.{alias.name}" for alias in node.names] if node.module == "deltic" else [node.module]
-        for target in targets:
-            assert not target.startswith("pyspark") or own.startswith("spark"), "only deltic.spark imports pyspark"
-            if target.startswith("deltic."):
-                below = step(PYTHON, target.removeprefix("deltic.").replace(".", "/"))
-                assert below is not None, f"add `{target}` to the ladder"
-                assert below < height, f"`{own}` imports `{target}`, which is on the same step or above"
+    own = rung(PYTHON, name)
+    assert own is not None, f"add `{name}` to the ladder"
+    for target in python_imports(path):
+        below = rung(PYTHON, target)
+        assert below is not None, f"`{target}` is not on the ladder"
+        assert below[1] == own[1] or below[0] < own[0], (
+            f"`{name}` imports `{target}`, which is on the same step or above"
+        )
+
+
+def test_no_python_files_import_each_other_in_a_circle() -> None:
+    found = circles({name: python_imports(path) for name, path in PYTHON_MODULES.items()})
+    assert not found, [sorted(circle) for circle in found]
+
+
+def test_python_imports_are_read_whole() -> None:
+    imports = {name: python_imports(path) for name, path in PYTHON_MODULES.items()}
+    assert "_deltic" in imports["write"], "by the name of a module"
+    assert "table/table" in imports["write"], "by a name in a module"
+    assert "cli/__init__" in imports["__main__"], "by a name in a package"
+    assert circles({"a": ["b"], "b": ["c"], "c": ["b"], "d": ["a"]}) == {frozenset("bc")}
+
+
+def test_packages_of_python_are_empty() -> None:
+    """To import a module runs the packages around it, so these would import what stands above the module."""
+    packages = {name for name in PYTHON_MODULES if name.endswith("/__init__")}
+    assert packages >= {"cli/__init__", "spark/__init__", "table/__init__"}
+    for name in packages - {"cli/__init__", "spark/__init__"}:
+        assert len(ast.parse(PYTHON_MODULES[name].read_text()).body) == 1, f"{name} has more than its docstring"
 
 
 @pytest.mark.parametrize("path", ALL_RUST + ALL_PYTHON, ids=lambda path: path.relative_to(ROOT).as_posix())

@@ -10,7 +10,7 @@ import pytest
 from sample import log_actions
 
 import deltic
-from deltic.type_name import type_name
+from deltic.types.names import type_name
 
 VARIANT = pa.struct([pa.field("metadata", pa.binary(), False), pa.field("value", pa.binary(), False)])
 POINT = bytes.fromhex("0101000000000000000000f03f0000000000000040")

@@ -23,7 +23,7 @@ from sample import log_actions
 
 import deltic
 from deltic.cli import main
-from deltic.vacuum_result import VacuumMode
+from deltic.results.vacuum import VacuumMode
 
 DAY = 24 * 60 * 60
 

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import deltic
-import deltic.merge_source
+import deltic.dml.merge_source
 import deltic.spark
 from deltic import Table
 from deltic.spark import frame_source, rows
@@ -284,10 +284,10 @@ def test_rows_beyond_the_limit_are_spilled(
     deltic.write(table, pa.table({"id": list(range(0, 60_000, 2)), "text": ["old"] * 30_000}))
     news = spark.range(60_000, numPartitions=2).selectExpr("id", "repeat('new', 40) AS text", "NULL AS nothing")
     mapped = []
-    spill_file = deltic.merge_source._SpillFile
+    spill_file = deltic.dml.merge_source._SpillFile
     plain = spill_file.mapped
 
-    def counted(file: deltic.merge_source._SpillFile) -> pa.Table:
+    def counted(file: deltic.dml.merge_source._SpillFile) -> pa.Table:
         mapped.append(file)
         return plain(file)
 

@@ -17,7 +17,7 @@ from sample import adds, log_actions
 
 import deltic
 import deltic.spark
-from deltic.keyword_hints import KEYWORDS
+from deltic.hints.keywords import KEYWORDS
 from deltic.spark.location import opened
 from deltic.spark.options import in_zone, read_arguments, write_arguments
 

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 import deltic
 import deltic.spark
 from deltic import Table, _deltic
-from deltic.inventory import inventory_rows
+from deltic.results.inventory import inventory_rows
 from deltic.spark import maintenance
 from deltic.spark.delta_table import DeltaTable
 

@@ -18,7 +18,7 @@ from deltic import _deltic
 from deltic.cli.output import print_error
 from deltic.cli.parser import command_parser
 from deltic.errors import DelticError
-from deltic.progress_bars import is_terminal, progress
+from deltic.monitoring.progress_bars import is_terminal, progress
 
 __all__ = ["main"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from deltic.snapshot import Snapshot
-from deltic.table import Table
+from deltic.reading.snapshot import Snapshot
+from deltic.table.table import Table
 
 __all__ = ["column_type", "names", "open_snapshot", "open_table", "setting", "version_or_time"]
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from deltic import conversion
 from deltic.cli.arguments import open_table
 from deltic.cli.output import print_json, print_line, print_note, print_result
-from deltic.display import printable
-from deltic.type_name import type_name
+from deltic.conversion import convert as conversion
+from deltic.display.strings import printable
+from deltic.types.names import type_name
 
 __all__ = ["clone", "convert", "manifests", "optimize", "purge", "repair", "restore", "vacuum"]
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from deltic.display import printable
+from deltic.display.strings import printable
 from deltic.errors import CorruptTableError, DelticError, InvalidInputError
 
 __all__ = ["json_rows", "print_error", "print_json", "print_line", "print_note", "print_result"]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from deltic.cli.arguments import column_type, names, setting, version_or_time
 from deltic.cli.change import clone, convert, manifests, optimize, purge, repair, restore, vacuum
 from deltic.cli.read import check, detail, diff, files, history, layout, plan, report, show
-from deltic.file_layout import SMALL_FILE
+from deltic.inspection.layout import SMALL_FILE
 
 __all__ = ["command_parser"]
 

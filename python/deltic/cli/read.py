@@ -10,11 +10,11 @@ import pyarrow as pa
 from deltic.arguments import check_int
 from deltic.cli.arguments import open_snapshot, open_table
 from deltic.cli.output import json_rows, print_json, print_line, print_note, print_result
-from deltic.commit_history import metrics_of, parameters_of
-from deltic.display import counted, size
+from deltic.display.instant import shown_instant
+from deltic.display.strings import counted, size
 from deltic.errors import InvalidInputError
-from deltic.instant import shown_instant
-from deltic.type_name import type_name
+from deltic.results.history import metrics_of, parameters_of
+from deltic.types.names import type_name
 
 __all__ = ["check", "detail", "diff", "files", "history", "layout", "plan", "report", "show"]
 

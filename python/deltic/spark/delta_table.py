@@ -27,13 +27,13 @@ from pyspark.sql.types import (
 )
 
 from deltic import _deltic
-from deltic.conversion import root_of
-from deltic.copy_result import RestoreResult
+from deltic.conversion.convert import root_of
+from deltic.display.instant import instant
+from deltic.dml.merge import Merge
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.instant import instant
-from deltic.keyword_hints import with_keyword_hints
-from deltic.merge_builder import Merge
-from deltic.optimize_result import OptimizeResult
+from deltic.hints.keywords import with_keyword_hints
+from deltic.results.optimize import OptimizeResult
+from deltic.results.restore import RestoreResult
 from deltic.spark.caller_sql import is_read
 from deltic.spark.frame_source import FrameSource
 from deltic.spark.location import opened, shared
@@ -43,8 +43,8 @@ from deltic.spark.read import read
 from deltic.spark.rows import on_executors
 from deltic.spark.time_zone import session_zone
 from deltic.spark.types import to_arrow
-from deltic.table import Table
-from deltic.transaction import Commit
+from deltic.table.table import Table
+from deltic.transaction.transaction import Commit
 
 __all__ = ["DeltaMergeBuilder", "DeltaOptimizeBuilder", "DeltaTable"]
 

@@ -28,7 +28,7 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
-from deltic.progress_bars import Work
+from deltic.monitoring.progress_bars import Work
 from deltic.spark.caller_sql import comparisons, in_spark, is_read, kind_of, path_of, quoted, refuse_time
 from deltic.spark.frame_source import (
     PLACED_COLUMNS,

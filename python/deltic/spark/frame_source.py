@@ -23,15 +23,15 @@ from pyspark.sql.types import LongType, StructField, StructType, VariantType
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.data import refuse_names
+from deltic.dml.merge_source import DeferredSource, source_rows
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
-from deltic.merge_source import DeferredSource, source_rows
-from deltic.progress_bars import Work
-from deltic.scan import batches
+from deltic.monitoring.progress_bars import Work
+from deltic.reading.scan import batches
 from deltic.spark.schema import as_binaries, fit, nullable
 from deltic.spark.tasks import Batches, collect, cores, ipc_bytes, results, spread
 from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
 from deltic.spark.write import discard, write_batches
+from deltic.writing.data import refuse_names
 
 JOB_COLUMNS = ["part", "task", "failure", "number"]
 """The columns before those of the source in the rows of a job: the index of the task; its description, in its first

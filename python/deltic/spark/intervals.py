@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
-from deltic.progress_bars import Work
+from deltic.monitoring.progress_bars import Work
 from deltic.spark.tasks import Batches, collect, copied, cores, each, planned_in, results, run_tasks, spread
 
 __all__ = ["dividing_cluster", "rewrite_intervals"]

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from deltic.errors import InvalidInputError, TableNotFoundError
-from deltic.snapshot import Snapshot
-from deltic.table import Table, as_table
+from deltic.reading.snapshot import Snapshot
+from deltic.table.table import Table, as_table
 
 __all__ = ["checked_session", "opened", "shared"]
 

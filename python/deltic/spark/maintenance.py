@@ -17,15 +17,15 @@ from pyspark.sql import SparkSession
 
 from deltic import _deltic
 from deltic.arguments import check_bool, check_int
-from deltic.conversion import Conversion, ConvertResult
+from deltic.conversion.convert import Conversion, ConvertResult
 from deltic.errors import DelticError
-from deltic.optimize_result import OptimizeResult, optimize_options
+from deltic.monitoring.telemetry import operation
+from deltic.results.optimize import OptimizeResult, optimize_options
+from deltic.results.vacuum import VacuumMode, VacuumResult, vacuum_arguments
 from deltic.spark.intervals import dividing_cluster, rewrite_intervals
 from deltic.spark.location import checked_session, shared
 from deltic.spark.tasks import Batches, cores, each, run_tasks
-from deltic.table import Table
-from deltic.telemetry import operation
-from deltic.vacuum_result import VacuumMode, VacuumResult, vacuum_arguments
+from deltic.table.table import Table
 
 __all__ = ["convert", "optimize", "vacuum"]
 

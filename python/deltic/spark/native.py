@@ -39,10 +39,10 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import DelticError, UnsupportedFeatureError
-from deltic.progress_bars import Work
+from deltic.monitoring.progress_bars import Work
 from deltic.spark.tasks import copied, planned_in
 from deltic.spark.types import has_type, type_without_nullability
-from deltic.table import Table
+from deltic.table.table import Table
 
 __all__ = ["NativeWrite", "check_arguments"]
 

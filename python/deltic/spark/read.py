@@ -17,14 +17,14 @@ from pyspark.sql.types import VariantType
 
 from deltic import _deltic
 from deltic.arguments import check_int
-from deltic.keyword_hints import with_keyword_hints
-from deltic.scan import Plan, batches
-from deltic.snapshot import Snapshot
+from deltic.hints.keywords import with_keyword_hints
+from deltic.reading.scan import Plan, batches
+from deltic.reading.snapshot import Snapshot
 from deltic.spark.location import opened, shared
 from deltic.spark.schema import fit
 from deltic.spark.tasks import cores, spread
 from deltic.spark.types import has_type, to_arrow, to_spark, without_chars
-from deltic.table import Table
+from deltic.table.table import Table
 
 __all__ = ["read"]
 

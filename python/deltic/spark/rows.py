@@ -18,17 +18,17 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.arguments import Isolation
-from deltic.dml import Assigned
+from deltic.dml.merge import Merge
+from deltic.dml.values import Assigned
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
-from deltic.merge_builder import Merge
 from deltic.spark.evaluated_changes import EvaluatedChange
 from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, carry_out
 from deltic.spark.location import checked_session, shared
 from deltic.spark.options import is_utc
 from deltic.spark.tasks import Batches, cores, each, ipc_bytes, run_tasks
 from deltic.spark.time_zone import refuse_conversion, refuse_dependent, session_zone
-from deltic.table import Table
-from deltic.transaction import Commit
+from deltic.table.table import Table
+from deltic.transaction.transaction import Commit
 
 __all__ = ["delete", "merge", "on_executors", "update"]
 
@@ -71,7 +71,7 @@ def _changer(storage_options: dict[str, str] | None, row_change: RowChange) -> B
 
 
 class _OnExecutors:
-    """Changes the rows of a transaction by tasks on executors: `deltic.dml.RowChanges`."""
+    """Changes the rows of a transaction by tasks on executors: `deltic.dml.values.RowChanges`."""
 
     def __init__(self, core: _deltic.Transaction, spark: SparkSession, settings: dict[str, str] | None) -> None:
         self._core = core

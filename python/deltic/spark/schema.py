@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from deltic.errors import InvalidInputError
-from deltic.snapshot import Snapshot
+from deltic.reading.snapshot import Snapshot
 from deltic.spark.types import VARIANT, to_spark, type_without_nullability
 
 __all__ = ["as_binaries", "check_all_columns", "fit", "nullable", "resolve"]

@@ -29,8 +29,8 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.arguments import check_int
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
-from deltic.scan import batches
-from deltic.snapshot import Snapshot
+from deltic.reading.scan import batches
+from deltic.reading.snapshot import Snapshot
 from deltic.spark.location import opened, shared
 from deltic.spark.options import location, read_arguments, storage_options, write_arguments
 from deltic.spark.read import group_count, log_plan
@@ -38,9 +38,9 @@ from deltic.spark.schema import check_all_columns, fit, nullable, resolve
 from deltic.spark.time_zone import refuse_dependent
 from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
 from deltic.spark.write import discard, engine_and_reason, write_batches
-from deltic.table import Table
+from deltic.table.table import Table
 from deltic.write import commit_core
-from deltic.write_options import core_options
+from deltic.writing.options import core_options
 
 __all__ = ["DelticDataSource", "refuse_stream", "register"]
 

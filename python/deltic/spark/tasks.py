@@ -16,7 +16,7 @@ from pyspark import Accumulator, InheritableThread
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
-from deltic.progress_bars import BETWEEN_REPORTS, Work
+from deltic.monitoring.progress_bars import BETWEEN_REPORTS, Work
 
 __all__ = ["Batches", "collect", "copied", "cores", "each", "ipc_bytes", "planned_in", "results", "run_tasks", "spread"]
 

@@ -43,7 +43,7 @@ from pyspark.sql.types import (
 )
 
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
-from deltic.snapshot import Snapshot
+from deltic.reading.snapshot import Snapshot
 
 __all__ = [
     "CHANGE_COLUMNS",

@@ -17,7 +17,7 @@ from deltic.errors import InvalidInputError
 from deltic.spark.location import checked_session, opened, shared
 from deltic.spark.options import sql_text
 from deltic.spark.types import to_spark
-from deltic.table import Table
+from deltic.table.table import Table
 
 __all__ = ["create_view"]
 

@@ -33,9 +33,9 @@ from deltic.arguments import (
     check_name_or_names,
 )
 from deltic.errors import DelticError, InvalidInputError
-from deltic.keyword_hints import with_keyword_hints
-from deltic.other_libraries import package_of
-from deltic.progress_bars import Work
+from deltic.hints.keywords import with_keyword_hints
+from deltic.monitoring.progress_bars import Work
+from deltic.monitoring.telemetry import operation
 from deltic.spark.location import shared
 from deltic.spark.native import NativeWrite, check_arguments
 from deltic.spark.options import is_utc
@@ -44,10 +44,10 @@ from deltic.spark.schema import nullable
 from deltic.spark.tasks import Batches, collect, results
 from deltic.spark.time_zone import refuse_dependent, session_zone
 from deltic.spark.types import to_arrow
-from deltic.table import Table
-from deltic.telemetry import operation
+from deltic.table.table import Table
+from deltic.types.other_libraries import package_of
 from deltic.write import Commit, commit_core
-from deltic.write_options import core_options
+from deltic.writing.options import core_options
 
 __all__ = ["write"]
 

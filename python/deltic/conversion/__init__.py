@@ -1,0 +1,1 @@
+"""Makes tables of Parquet files and of Iceberg tables."""

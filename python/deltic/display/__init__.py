@@ -1,0 +1,1 @@
+"""What is shown: strings, times, charts. Nothing here does I/O."""

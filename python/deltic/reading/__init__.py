@@ -1,0 +1,1 @@
+"""Queries of a table: its versions, their plans and rows."""

@@ -1,0 +1,1 @@
+"""The options and results of operations on a table, with their display."""

@@ -1,0 +1,190 @@
+"""The result of `Table.purge` (`PurgeResult`), and which old files still have purged rows (`HeldRows`).
+
+PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any
+
+from deltic.display.instant import instant, shown_time
+from deltic.display.strings import counted, html_table, printable, size
+
+__all__ = ["HeldRows", "PurgeResult"]
+
+_LATEST = datetime.max.replace(tzinfo=timezone.utc)
+
+
+@dataclass(frozen=True, repr=False)
+class HeldRows:
+    """Older versions and files that still have purged rows; a vacuum deletes the files.
+
+    `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
+    files with such a row, even if a deletion vector deletes it, and including files that the oldest of these versions
+    removed. `change_files` with `change_bytes` bytes: files of the change data feed with such a row. `paths`: all these
+    files, as in the log.
+
+    `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: the
+    time after which it would delete all of them, at most `datetime.max`, None if there is nothing to delete;
+    `Table.vacuum(0, force=True)` does so at once. `files_unreadable`: those of all these files for which it is unknown
+    whether they have such rows, since they cannot be read, or the condition's columns had other types or were partition
+    columns in their version. `files_elsewhere`: files that are not below the table, such as those of a clone's source,
+    which a vacuum of this table does not delete.
+    """
+
+    versions: list[int]
+    files: int
+    bytes: int
+    change_files: int
+    change_bytes: int
+    paths: list[str]
+    vacuum_files: int
+    vacuum_bytes: int
+    vacuum_from: datetime | None
+    files_unreadable: int
+    files_elsewhere: int
+
+    @classmethod
+    def parse(cls, counts: dict[str, Any]) -> HeldRows:
+        """Parse this part of a result of the core."""
+        since = counts.pop("vacuum_from_ms")
+        # A time beyond the range of Python's datetimes becomes the latest one.
+        return cls(vacuum_from=None if since is None else instant(since) or _LATEST, **counts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a dict of JSON values."""
+        since = None if self.vacuum_from is None else self.vacuum_from.isoformat()
+        return {**vars(self), "vacuum_from": since}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Names and values for display."""
+        if not self.paths:
+            return [("still held by", "nothing that the log names"), _NOT_NAMED]
+        versions = f"{counted(len(self.versions), 'version')}, {_ranges(self.versions)}"
+        lines = [
+            ("still held by", versions if self.versions else "no version that can be read"),
+            ("data files", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
+        ]
+        if self.change_files:
+            lines.append(("change files", f"{counted(self.change_files, 'file')}, {size(self.change_bytes)}"))
+        if self.files_unreadable:
+            lines.append(
+                (
+                    "unreadable",
+                    f"{counted(self.files_unreadable, 'file')} cannot be read by the condition, and may hold them",
+                )
+            )
+        lines.append(("vacuum now", f"deletes {counted(self.vacuum_files, 'file')}, {size(self.vacuum_bytes)}"))
+        if self.vacuum_from is not None:
+            lines.append(
+                (
+                    "vacuum later",
+                    f"deletes all from {shown_time(self.vacuum_from)} on, or at once with a retention of 0 and force",
+                )
+            )
+        if self.files_elsewhere:
+            files = counted(self.files_elsewhere, "file")
+            lines.append(("elsewhere", f"{files} that are not below the table, which its vacuum keeps"))
+        return [*lines, _NOT_NAMED]
+
+    def __repr__(self) -> str:
+        return "HeldRows" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("Rows that are still held", self.lines())
+
+
+_NOT_NAMED = ("perhaps also", "in files that the log no longer names, which a full vacuum deletes")
+
+
+def _ranges(versions: list[int]) -> str:
+    """Numbers as ranges: `0-4, 7`."""
+    found: list[list[int]] = []
+    for version in versions:
+        if found and found[-1][1] == version - 1:
+            found[-1][1] = version
+        else:
+            found.append([version, version])
+    shown = ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in found[:10])
+    return shown if len(found) <= 10 else f"{shown}, …"
+
+
+@dataclass(frozen=True, repr=False)
+class PurgeResult:
+    """What `Table.purge` did, or with `dry_run=True` would do.
+
+    `read_version`: the version whose files were considered. `versions`: those that were committed, in order; empty if
+    nothing had to be done, and in a dry run. `files_total`: live files. Of these `files_with_vectors` have deletion
+    vectors, and `files_with_dropped_columns` of the others have columns that the table no longer has.
+    `files_to_rewrite` files with `bytes_to_rewrite` bytes are rewritten for that, into about `expected_files`;
+    `partitions` has the same by partition. `files_lost` of them were kept after all, since another writer changed rows
+    of them, or of files in the same group, meanwhile: the next call considers them again. `metrics`: counters of these
+    commits, as in `OptimizeResult`.
+
+    With `where`: `rows_deleted` is how many rows match, None if a file that was not read does not say how many it has,
+    `files_deleted` how many live files have any, and `held` the old versions and files that still have them. Without
+    `where`: None.
+    """
+
+    dry_run: bool
+    read_version: int
+    versions: list[int]
+    files_total: int
+    files_with_vectors: int
+    files_with_dropped_columns: int
+    files_to_rewrite: int
+    bytes_to_rewrite: int
+    expected_files: int
+    files_lost: int
+    partitions: list[dict[str, Any]]
+    metrics: Mapping[str, int]
+    rows_deleted: int | None
+    files_deleted: int | None
+    held: HeldRows | None
+
+    @classmethod
+    def parse(cls, text: str, dry_run: bool) -> PurgeResult:
+        """Parse a result of the core."""
+        parsed = json.loads(text)
+        deleted, held = parsed.pop("deleted") or {}, parsed.pop("held")
+        return cls(
+            dry_run=dry_run,
+            rows_deleted=deleted.get("rows"),
+            files_deleted=deleted.get("files"),
+            held=None if held is None else HeldRows.parse(held),
+            **parsed,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the result as a dict of JSON values."""
+        return {**vars(self), "held": None if self.held is None else self.held.to_dict()}
+
+    def lines(self) -> list[tuple[str, str]]:
+        """Names and values for display."""
+        lines = [("looked at", f"version {self.read_version}, {counted(self.files_total, 'file')}")]
+        if self.files_deleted is not None:
+            rows = "an unknown number of rows" if self.rows_deleted is None else counted(self.rows_deleted, "row")
+            verb = "would delete" if self.dry_run else "deleted"
+            lines.append((verb, f"{rows} in {counted(self.files_deleted, 'file')}"))
+        vectors, dropped = self.files_with_vectors, self.files_with_dropped_columns
+        why = f"{vectors:,} with deletion vectors, {dropped:,} with dropped columns"
+        verb = "would rewrite" if self.dry_run else "rewrote"
+        lines.append((verb, f"{counted(self.files_to_rewrite, 'file')}, {size(self.bytes_to_rewrite)}: {why}"))
+        if self.versions:
+            lines.append(("committed", "version " + ", ".join(str(version) for version in self.versions)))
+        if self.files_lost:
+            lines.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
+        if self.held is not None:
+            lines += self.held.lines()
+        return [(name, printable(value)) for name, value in lines]
+
+    def __repr__(self) -> str:
+        kind = "(dry run)" if self.dry_run else "()"
+        return f"PurgeResult{kind}" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+
+    def _repr_html_(self) -> str:
+        return html_table("PURGE" + (" (dry run)" if self.dry_run else ""), self.lines())

@@ -1,0 +1,1 @@
+"""`Table`, and the groups of methods that it inherits."""

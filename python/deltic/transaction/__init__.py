@@ -1,0 +1,1 @@
+"""Several steps as one commit, and the steps that change no rows."""

@@ -1,0 +1,1 @@
+"""Names of types, and values of other libraries' types."""

@@ -1,0 +1,1 @@
+"""What a write gets: data of many libraries as Arrow, and options."""
