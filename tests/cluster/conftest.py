@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from standalone import LIGHT, standalone, wait_for_executors
 from statements import STATEMENTS, Rows, changes_of, made, rows_of, same
 
-from deltic.spark import frame_source, rows
+from deltic.spark.dml import frame_source, rows
 
 ALL_CASES = os.environ.get("DELTIC_CASES") == "all"
 """Whether all cases are run: each takes many seconds, since an executor is started again."""

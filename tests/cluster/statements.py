@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 import deltic
 import deltic.spark
 from deltic import Table
-from deltic.spark import rows
+from deltic.spark.dml import rows
 
 Row = tuple[int, str, int]
 Rows = list[Row]

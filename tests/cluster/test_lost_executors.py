@@ -7,7 +7,6 @@ import re
 import sys
 import threading
 from collections import Counter
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -34,7 +33,9 @@ from statements import (
 )
 
 from deltic import Table
-from deltic.spark import frame_source, maintenance, rows
+from deltic.spark import maintenance
+from deltic.spark.dml import frame_source, rows
+from deltic.spark.writing import write
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="executors are found in /proc")
 
@@ -48,7 +49,7 @@ JOBS = {
     "_summarizer": frame_source,
     "_task_hasher": frame_source,
     "_source_hasher": frame_source,
-    "_writer": import_module("deltic.spark.write"),
+    "_writer": write,
     "_rewriter": maintenance,
 }
 """The modules of the functions that make the tasks of a job."""

@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from deltic import InvalidInputError
 from deltic.spark.options import is_utc
-from deltic.spark.time_zone import (
+from deltic.spark.sql.time_zone import (
     _TIME_WORDS,
     dependence,
     refuse_conversion,

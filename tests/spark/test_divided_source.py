@@ -22,7 +22,7 @@ import deltic
 import deltic.dml.merge_source
 import deltic.spark
 from deltic import Table
-from deltic.spark import frame_source, rows
+from deltic.spark.dml import frame_source, rows
 
 Clauses = Callable[["deltic.Merge[deltic.Commit]"], "deltic.Merge[deltic.Commit]"]
 

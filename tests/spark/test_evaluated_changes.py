@@ -19,8 +19,8 @@ from test_rules import PEOPLE, SOUND, SOUNDS, create, default, field, generated,
 import deltic
 import deltic.spark
 from deltic import Table
-from deltic.spark import evaluated_changes
-from deltic.spark import rows as row_changes
+from deltic.spark.dml import evaluated_changes
+from deltic.spark.dml import rows as row_changes
 
 SETTINGS = [{}, FEED | IDS, VECTORS | FEED | IDS | MAPPED]
 A_OR_B = "mask(part) = 'x'"

@@ -14,7 +14,7 @@ from sample import adds
 
 import deltic
 import deltic.spark
-from deltic.spark.install import _OF_READERS, _OF_STREAMS, _OF_WRITERS
+from deltic.spark.data_source.install import _OF_READERS, _OF_STREAMS, _OF_WRITERS
 
 METHODS: list[tuple[type, str]] = [
     *((DataFrameWriter, name) for name in _OF_WRITERS),

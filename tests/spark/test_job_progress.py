@@ -24,7 +24,8 @@ from pyspark.sql import SparkSession
 import deltic
 import deltic.spark
 from deltic import Progress, Table
-from deltic.spark import maintenance, rows, tasks
+from deltic.spark import maintenance, tasks
+from deltic.spark.dml import rows
 
 Tasks = Iterator[pa.RecordBatch]
 CarriesOut = Callable[[Tasks], Tasks]

@@ -30,8 +30,8 @@ import os, signal, sys, threading, traceback
 from pathlib import Path
 from pyspark.sql import SparkSession
 import deltic.spark
-from deltic.spark import rows
-from deltic.spark.source import DelticDataSource
+from deltic.spark.data_source.source import DelticDataSource
+from deltic.spark.dml import rows
 import test_killed_driver as tests
 
 root = Path(sys.argv[1])

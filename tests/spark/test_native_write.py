@@ -24,7 +24,7 @@ from sample import EVERY_TYPE, adds, every_type, log_actions, rows
 
 import deltic
 import deltic.spark
-import deltic.spark.native
+from deltic.spark.writing import native as native_write
 
 INSTEAD = "use engine='arrow'"
 
@@ -551,7 +551,7 @@ def test_files_in_another_folder_commit_nothing(
     spark: SparkSession, uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
-    monkeypatch.setattr(deltic.spark.native, "_hadoop_location", lambda uri: f"file://{elsewhere}")
+    monkeypatch.setattr(native_write, "_hadoop_location", lambda uri: f"file://{elsewhere}")
     with pytest.raises(
         deltic.InvalidInputError, match=r"Spark wrote 3 rows.* have 0; Spark may have written to another"
     ):
@@ -561,25 +561,25 @@ def test_files_in_another_folder_commit_nothing(
 
 
 def test_unexpected_files_commit_nothing(spark: SparkSession, uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    take = deltic.spark.native._deltic.take_external
+    take = native_write._deltic.take_external
 
     def with_a_stray(plan: bytes, options: Any, number: int) -> Any:
         (one,) = Path(uri).rglob("*.parquet")
         one.with_name("stray.parquet").write_bytes(one.read_bytes())
         return take(plan, options, number)
 
-    monkeypatch.setattr(deltic.spark.native._deltic, "take_external", with_a_stray)
+    monkeypatch.setattr(native_write._deltic, "take_external", with_a_stray)
     with pytest.raises(deltic.InvalidInputError, match=r"Spark wrote 3 rows, and the files in .* have 6"):
         write(spark.range(3).coalesce(1), uri)
     assert not entries(uri)
 
 
-@pytest.mark.parametrize("setting", deltic.spark.native._SETTINGS)
+@pytest.mark.parametrize("setting", native_write._SETTINGS)
 def test_session_settings_have_no_effect_and_are_not_changed(
     spark: SparkSession, uri: str, setting: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = {"TIMESTAMP_MICROS": "INT96", "CORRECTED": "LEGACY", "false": "true", "true": "false"}
-    value = other[deltic.spark.native._SETTINGS[setting]]
+    value = other[native_write._SETTINGS[setting]]
     before = spark.conf.get(setting)
     spark.conf.set(setting, value)
     df = spark.sql(
@@ -592,7 +592,7 @@ def test_session_settings_have_no_effect_and_are_not_changed(
         if setting == "spark.sql.parquet.writeLegacyFormat":
             return
         # With a wrong setting the written file is refused.
-        monkeypatch.setitem(deltic.spark.native._SETTINGS, setting, value)
+        monkeypatch.setitem(native_write._SETTINGS, setting, value)
         files = data_files(uri)
         with pytest.raises(deltic.DelticError, match=INSTEAD):
             write(df, uri)
@@ -643,7 +643,7 @@ def test_a_store_that_spark_cannot_reach_is_refused(
 ) -> None:
     # The location is checked after the snapshot, and nothing is read for it.
     monkeypatch.setattr(
-        deltic.spark.native, "_hadoop_location", lambda _uri, real=deltic.spark.native._hadoop_location: real(location)
+        native_write, "_hadoop_location", lambda _uri, real=native_write._hadoop_location: real(location)
     )
     with pytest.raises(deltic.UnsupportedFeatureError, match=f"{location.partition(':')[0]}.*{INSTEAD}") as caught:
         write(spark.range(3), uri)

@@ -167,13 +167,17 @@ def test_a_broken_file_fails_the_job_with_its_name(spark: SparkSession, months: 
 
 
 SPARK = Path(deltic.spark.__file__).parent
-EXAMPLES = [path.stem for path in sorted(SPARK.glob("[a-z]*.py")) if ">>> " in path.read_text()]
+EXAMPLES = [
+    ".".join(("deltic", "spark", *path.relative_to(SPARK).with_suffix("").parts))
+    for path in sorted(SPARK.rglob("[a-z]*.py"))
+    if ">>> " in path.read_text()
+]
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_docstrings_run(spark: SparkSession, uri: str, name: str) -> None:
     # Import the module by its path, since a function has the same name.
-    module = importlib.import_module(f"deltic.spark.{name}")
+    module = importlib.import_module(name)
     deltic.write(uri, pa.table({"carrier": ["UA", "B6"], "distance": [2475, 733]}))
     try:
         result = doctest.testmod(module, extraglobs={"spark": spark, "uri": uri, "deltic": deltic})

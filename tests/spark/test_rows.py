@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 import deltic
 import deltic.spark
 from deltic import Table
-from deltic.spark import DeltaTable, rows
+from deltic.spark import DeltaTable
+from deltic.spark.dml import rows
 
 Ran = list[int]
 
@@ -294,7 +295,7 @@ import sys
 from pyspark.sql import SparkSession
 import pyarrow as pa
 import deltic, deltic.spark
-from deltic.spark import rows
+from deltic.spark.dml import rows
 
 uri = sys.argv[1]
 spark = SparkSession.builder.remote("local[2]").getOrCreate()

@@ -18,7 +18,7 @@ from sample import every_type, rows
 
 import deltic
 import deltic.spark
-from deltic.spark.source import DelticDataSource
+from deltic.spark.data_source.source import DelticDataSource
 
 
 @pytest.fixture(autouse=True, scope="module")

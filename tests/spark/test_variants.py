@@ -19,8 +19,8 @@ from sample import adds
 
 import deltic
 import deltic.spark
-from deltic.spark.schema import fit
-from deltic.spark.types import VARIANT
+from deltic.spark.types.column_types import VARIANT
+from deltic.spark.types.schema import fit
 
 SEED = int(os.environ.get("DELTIC_SEED") or random.randrange(2**32))
 ENGINES = ["arrow", "native"]

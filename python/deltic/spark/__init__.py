@@ -5,14 +5,14 @@ modes of `df.write.format("deltic")`. Executors need deltic and pyarrow; pyspark
 part of deltic that imports pyspark.
 """
 
+from deltic.spark.data_source.install import install, uninstall
+from deltic.spark.data_source.source import DelticDataSource, register
+from deltic.spark.data_source.view import create_view
 from deltic.spark.delta_table import DeltaMergeBuilder, DeltaTable
-from deltic.spark.install import install, uninstall
+from deltic.spark.dml.rows import delete, merge, update
 from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.read import read
-from deltic.spark.rows import delete, merge, update
-from deltic.spark.source import DelticDataSource, register
-from deltic.spark.view import create_view
-from deltic.spark.write import write
+from deltic.spark.writing.write import write
 
 __all__ = [
     "DeltaMergeBuilder",

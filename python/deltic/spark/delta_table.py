@@ -34,15 +34,15 @@ from deltic.errors import InvalidInputError, UnsupportedFeatureError
 from deltic.hints.keywords import with_keyword_hints
 from deltic.results.optimize import OptimizeResult
 from deltic.results.restore import RestoreResult
-from deltic.spark.caller_sql import is_read
-from deltic.spark.frame_source import FrameSource
+from deltic.spark.dml.frame_source import FrameSource
+from deltic.spark.dml.rows import on_executors
 from deltic.spark.location import opened, shared
 from deltic.spark.maintenance import convert, optimize, vacuum
 from deltic.spark.options import in_zone
 from deltic.spark.read import read
-from deltic.spark.rows import on_executors
-from deltic.spark.time_zone import session_zone
-from deltic.spark.types import to_arrow
+from deltic.spark.sql.caller_sql import is_read
+from deltic.spark.sql.time_zone import session_zone
+from deltic.spark.types.column_types import to_arrow
 from deltic.table.table import Table
 from deltic.transaction.transaction import Commit
 

@@ -21,9 +21,9 @@ from deltic.hints.keywords import with_keyword_hints
 from deltic.reading.scan import Plan, batches
 from deltic.reading.snapshot import Snapshot
 from deltic.spark.location import opened, shared
-from deltic.spark.schema import fit
 from deltic.spark.tasks import cores, spread
-from deltic.spark.types import has_type, to_arrow, to_spark, without_chars
+from deltic.spark.types.column_types import has_type, to_arrow, to_spark, without_chars
+from deltic.spark.types.schema import fit
 from deltic.table.table import Table
 
 __all__ = ["read"]

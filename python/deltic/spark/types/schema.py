@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from deltic.errors import InvalidInputError
 from deltic.reading.snapshot import Snapshot
-from deltic.spark.types import VARIANT, to_spark, type_without_nullability
+from deltic.spark.types.column_types import VARIANT, to_spark, type_without_nullability
 
 __all__ = ["as_binaries", "check_all_columns", "fit", "nullable", "resolve"]
 

@@ -16,7 +16,7 @@ from pyspark.sql.types import BooleanType, DataType, NullType
 
 from deltic import _deltic
 from deltic.errors import InvalidInputError
-from deltic.spark.rules import Unevaluated, analysed, refuse_words
+from deltic.spark.sql.rules import Unevaluated, analysed, refuse_words
 
 __all__ = ["comparisons", "in_spark", "is_read", "kind_of", "path_of", "quoted", "refuse_time"]
 

@@ -41,8 +41,8 @@ from pyspark.sql.utils import is_remote
 
 from deltic import _deltic
 from deltic.errors import InvalidInputError, UnsupportedFeatureError
-from deltic.spark.time_zone import refuse_dependent, session_zone
-from deltic.spark.types import schema_of, to_arrow, type_without_nullability
+from deltic.spark.sql.time_zone import refuse_dependent, session_zone
+from deltic.spark.types.column_types import schema_of, to_arrow, type_without_nullability
 
 __all__ = ["Evaluation", "Unevaluated", "analysed", "column", "evaluated", "of_one_value", "refuse_words"]
 

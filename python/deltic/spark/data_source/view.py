@@ -16,7 +16,7 @@ from deltic.arguments import check_str
 from deltic.errors import InvalidInputError
 from deltic.spark.location import checked_session, opened, shared
 from deltic.spark.options import sql_text
-from deltic.spark.types import to_spark
+from deltic.spark.types.column_types import to_spark
 from deltic.table.table import Table
 
 __all__ = ["create_view"]

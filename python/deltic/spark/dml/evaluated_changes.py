@@ -29,8 +29,7 @@ from pyspark.sql.utils import is_remote
 from deltic import _deltic
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.monitoring.progress_bars import Work
-from deltic.spark.caller_sql import comparisons, in_spark, is_read, kind_of, path_of, quoted, refuse_time
-from deltic.spark.frame_source import (
+from deltic.spark.dml.frame_source import (
     PLACED_COLUMNS,
     FrameSource,
     StoredSource,
@@ -42,12 +41,13 @@ from deltic.spark.frame_source import (
     task_changer,
 )
 from deltic.spark.options import is_utc
-from deltic.spark.rules import Evaluation, Unevaluated, analysed, column, evaluated, of_one_value, refuse_words
-from deltic.spark.schema import nullable
+from deltic.spark.sql.caller_sql import comparisons, in_spark, is_read, kind_of, path_of, quoted, refuse_time
+from deltic.spark.sql.rules import Evaluation, Unevaluated, analysed, column, evaluated, of_one_value, refuse_words
+from deltic.spark.sql.time_zone import dependence, refuse_conversion, refuse_dependent, session_zone
 from deltic.spark.tasks import collect, spread
-from deltic.spark.time_zone import dependence, refuse_conversion, refuse_dependent, session_zone
-from deltic.spark.types import has_type, schema_of, to_arrow, without_chars
-from deltic.spark.write import write_collected
+from deltic.spark.types.column_types import has_type, schema_of, to_arrow, without_chars
+from deltic.spark.types.schema import nullable
+from deltic.spark.writing.write import write_collected
 
 __all__ = ["EvaluatedChange"]
 

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import to_str
 
 from deltic.errors import InvalidInputError
+from deltic.spark.data_source.source import refuse_stream, register
 from deltic.spark.options import TIMES, in_zone, location, no_catalog, storage_options, write_arguments
-from deltic.spark.source import refuse_stream, register
-from deltic.spark.time_zone import session_zone
-from deltic.spark.write import write
+from deltic.spark.sql.time_zone import session_zone
+from deltic.spark.writing.write import write
 
 __all__ = ["install", "uninstall"]
 

@@ -41,7 +41,7 @@ from deltic import _deltic
 from deltic.errors import DelticError, UnsupportedFeatureError
 from deltic.monitoring.progress_bars import Work
 from deltic.spark.tasks import copied, planned_in
-from deltic.spark.types import has_type, type_without_nullability
+from deltic.spark.types.column_types import has_type, type_without_nullability
 from deltic.table.table import Table
 
 __all__ = ["NativeWrite", "check_arguments"]

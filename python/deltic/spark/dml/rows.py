@@ -21,12 +21,12 @@ from deltic.arguments import Isolation
 from deltic.dml.merge import Merge
 from deltic.dml.values import Assigned
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
-from deltic.spark.evaluated_changes import EvaluatedChange
-from deltic.spark.frame_source import BYTES_PER_PART, FrameSource, StoredSource, carry_out
+from deltic.spark.dml.evaluated_changes import EvaluatedChange
+from deltic.spark.dml.frame_source import BYTES_PER_PART, FrameSource, StoredSource, carry_out
 from deltic.spark.location import checked_session, shared
 from deltic.spark.options import is_utc
+from deltic.spark.sql.time_zone import refuse_conversion, refuse_dependent, session_zone
 from deltic.spark.tasks import Batches, cores, each, ipc_bytes, run_tasks
-from deltic.spark.time_zone import refuse_conversion, refuse_dependent, session_zone
 from deltic.table.table import Table
 from deltic.transaction.transaction import Commit
 

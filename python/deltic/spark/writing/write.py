@@ -37,13 +37,13 @@ from deltic.hints.keywords import with_keyword_hints
 from deltic.monitoring.progress_bars import Work
 from deltic.monitoring.telemetry import operation
 from deltic.spark.location import shared
-from deltic.spark.native import NativeWrite, check_arguments
 from deltic.spark.options import is_utc
-from deltic.spark.rules import column, evaluated
-from deltic.spark.schema import nullable
+from deltic.spark.sql.rules import column, evaluated
+from deltic.spark.sql.time_zone import refuse_dependent, session_zone
 from deltic.spark.tasks import Batches, collect, results
-from deltic.spark.time_zone import refuse_dependent, session_zone
-from deltic.spark.types import to_arrow
+from deltic.spark.types.column_types import to_arrow
+from deltic.spark.types.schema import nullable
+from deltic.spark.writing.native import NativeWrite, check_arguments
 from deltic.table.table import Table
 from deltic.types.other_libraries import package_of
 from deltic.write import Commit, commit_core

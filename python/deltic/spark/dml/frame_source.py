@@ -27,10 +27,10 @@ from deltic.dml.merge_source import DeferredSource, source_rows
 from deltic.errors import DelticError, InvalidInputError, UnsupportedFeatureError
 from deltic.monitoring.progress_bars import Work
 from deltic.reading.scan import batches
-from deltic.spark.schema import as_binaries, fit, nullable
 from deltic.spark.tasks import Batches, collect, cores, ipc_bytes, results, spread
-from deltic.spark.types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
-from deltic.spark.write import discard, write_batches
+from deltic.spark.types.column_types import CHAR_VARCHAR, has_char, has_type, to_arrow, with_binaries
+from deltic.spark.types.schema import as_binaries, fit, nullable
+from deltic.spark.writing.write import discard, write_batches
 from deltic.writing.data import refuse_names
 
 JOB_COLUMNS = ["part", "task", "failure", "number"]

@@ -34,10 +34,10 @@ from deltic.reading.snapshot import Snapshot
 from deltic.spark.location import opened, shared
 from deltic.spark.options import location, read_arguments, storage_options, write_arguments
 from deltic.spark.read import group_count, log_plan
-from deltic.spark.schema import check_all_columns, fit, nullable, resolve
-from deltic.spark.time_zone import refuse_dependent
-from deltic.spark.types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
-from deltic.spark.write import discard, engine_and_reason, write_batches
+from deltic.spark.sql.time_zone import refuse_dependent
+from deltic.spark.types.column_types import CHANGE_COLUMNS, ROW_TRACKING, to_arrow, to_spark
+from deltic.spark.types.schema import check_all_columns, fit, nullable, resolve
+from deltic.spark.writing.write import discard, engine_and_reason, write_batches
 from deltic.table.table import Table
 from deltic.write import commit_core
 from deltic.writing.options import core_options

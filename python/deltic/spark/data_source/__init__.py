@@ -1,0 +1,1 @@
+"""`format("deltic")` in Spark: its data source, `install`, and views."""

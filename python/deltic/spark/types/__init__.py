@@ -1,0 +1,1 @@
+"""Types and schemas between Spark, Delta and Arrow."""

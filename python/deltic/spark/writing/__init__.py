@@ -1,0 +1,1 @@
+"""Writes DataFrames, by deltic or by Spark's own writer."""
