@@ -439,6 +439,15 @@ def test_no_python_files_import_each_other_in_a_circle() -> None:
     assert not found, [sorted(circle) for circle in found]
 
 
+def test_no_files_of_the_benchmarks_import_each_other_in_a_circle() -> None:
+    """They import each other by the names of the files, in functions too."""
+    files = {path.stem: path for path in (ROOT / "benches").rglob("*.py")}
+    imports = {name: {module for module, _ in imported_names(path)} for name, path in files.items()}
+    assert {"built", "logs", "work_tables"} <= imports["tables"]
+    found = circles(imports)
+    assert not found, [sorted(circle) for circle in found]
+
+
 def test_python_imports_are_read_whole() -> None:
     imports = {name: python_imports(path) for name, path in PYTHON_MODULES.items()}
     assert "_deltic" in imports["write"], "by the name of a module"
