@@ -14,6 +14,7 @@ use arrow_data::ArrayData;
 use arrow_schema::{DataType, Field, Fields, Schema, SchemaRef, TimeUnit, UnionFields, UnionMode};
 use deltic_store::Storage;
 use deltic_table::error::{Error, Kind, Result};
+use deltic_table::log::LogSource;
 use deltic_table::transaction::builder::{HandleCache, Ids, Transaction, WriteOptions};
 use deltic_table::write::incoming::checked_batch;
 use deltic_table::write::writer::DataWriter;
@@ -93,7 +94,7 @@ fn check_error(error: &Error) {
 async fn write(schema: &SchemaRef, batch: RecordBatch) -> Result<()> {
     let storage = Storage::open("memory://arrow", &HashMap::new())?;
     let (known, options) = (HandleCache::default(), WriteOptions::default());
-    let mut transaction = Transaction::write(&storage, known, schema, &options, &Fixed, 0).await?;
+    let mut transaction = Transaction::write(&LogSource::of(&storage), known, schema, &options, &Fixed, 0).await?;
     let rows = batch.num_rows() as u64;
     let plan = transaction.plan_write(schema)?;
     let writer = DataWriter::new(storage, &plan.spec, || 0)?;

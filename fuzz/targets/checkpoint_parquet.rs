@@ -17,6 +17,7 @@ use deltic_protocol::stats::json::complete;
 use deltic_store::Storage;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
 use deltic_table::error::Result;
+use deltic_table::log::LogSource;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
 use futures::TryStreamExt;
@@ -65,7 +66,7 @@ fn check_error(error: &Error) {
 async fn read_checkpoint(storage: &Storage, size: u64) -> Result<()> {
     let files = vec![LogFile::parse(NAME, size, 0).unwrap()];
     let checkpoint = Checkpoint { version: 3, files, kind: CheckpointKind::Classic };
-    let open = OpenCheckpoint::open(storage, &checkpoint).await?;
+    let open = OpenCheckpoint::open(&LogSource::of(storage), &checkpoint).await?;
     // A sidecar may stand anywhere, other tables' stores included; those are not asked.
     if open.sidecars().iter().any(|(path, _)| path.contains(':') || path.starts_with('/')) {
         return Err(Error::corrupt("not followed"));
@@ -114,7 +115,7 @@ fn check_adds(adds: &AddBatch) -> Result<()> {
 }
 
 async fn read_table(storage: &Storage) -> Result<()> {
-    let snapshot = Snapshot::open(storage, None).await?;
+    let snapshot = Snapshot::open(&LogSource::of(storage), None).await?;
     assert_eq!(snapshot.version(), 3);
     snapshot.txns().await?;
     snapshot.domains().await?;

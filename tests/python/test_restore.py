@@ -311,7 +311,7 @@ def test_row_ids_differ_after_a_version_without_them_was_restored(uri: str) -> N
     table.delete()
     table.restore(0)
     table.enable_row_tracking()
-    with pytest.raises(deltic.InvalidInputError, match="have other ids now.* a version without it was restored"):
+    with pytest.raises(deltic.InvalidInputError, match=r"have other ids now.* a version without it was restored"):
         table.restore(tracked)
     assert table.scan(columns=["_metadata.row_id"]).to_arrow()["_metadata.row_id"].to_pylist() == [1]
 

@@ -35,7 +35,8 @@ PAGES: list[set[str]] = [
 TABLE: list[set[str]] = [
     {"error"},
     {"footer", "events", "envelope", "once", "progress", "variant_extent", "vector_file"},
-    {"log", "checkpoint", "shredded"},
+    {"log", "shredded"},
+    {"checkpoint"},
     {"file_index"},
     {"snapshot"},
     {"history", "check", "scan", "write", "checkpoint_writer"},

@@ -4,8 +4,8 @@ use std::num::NonZeroUsize;
 
 use deltic_entry::entry;
 use deltic_protocol::error::Error;
-use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
+use deltic_table::log::LogSource;
 use deltic_table::scan::read::ReadOptions;
 use pyo3::prelude::*;
 
@@ -33,14 +33,14 @@ impl Changes {
     /// Plans the feed from `start` to `end`.
     pub(crate) fn plan(
         py: Python<'_>,
-        storage: &Storage,
+        log: &LogSource,
         start: End,
         end: End,
         columns: Option<&[String]>,
         filter: Option<&str>,
     ) -> Result<Self> {
         let (start, end) = (bound(start)?, bound(end)?);
-        Ok(Self(run(py, ChangeFeed::plan(storage, start, end, columns, filter))?))
+        Ok(Self(run(py, ChangeFeed::plan(log, start, end, columns, filter))?))
     }
 }
 

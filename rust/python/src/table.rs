@@ -87,7 +87,7 @@ impl Table {
         columns: Option<Vec<String>>,
         filter: Option<String>,
     ) -> Result<Changes> {
-        Changes::plan(py, self.0.storage(), start, end, columns.as_deref(), filter.as_deref())
+        Changes::plan(py, self.0.log(), start, end, columns.as_deref(), filter.as_deref())
     }
 
     #[pyo3(signature = (limit = None))]
@@ -98,7 +98,7 @@ impl Table {
 
     #[pyo3(signature = (version = None, files = false))]
     fn check(&self, py: Python<'_>, version: Option<u64>, files: bool) -> Result<String> {
-        check_text(py, self.0.storage(), version, files)
+        check_text(py, self.0.log(), version, files)
     }
 
     fn checkpoint(&self, py: Python<'_>) -> Result<u64> {

@@ -22,9 +22,9 @@ use crate::checkpoint::read::AddColumns;
 use crate::commit::{CommitSeries, RetryPolicy};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, add_again};
-use deltic_store::Storage;
 
 /// Files that one commit gives ids to.
 const FILES_PER_COMMIT: usize = 100_000;
@@ -49,13 +49,13 @@ pub struct Enabled {
 /// `Invalid` if a file's statistics do not say how many rows it has, or row ids are suspended; those of committing. Steps that
 /// were done stay: running it again continues from there.
 pub async fn enable_row_tracking(
-    storage: &Storage,
+    log: &LogSource,
     committer: &dyn Committer,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
 ) -> Result<Enabled> {
-    let enabled = enable(storage, committer, ids, retry, FILES_PER_COMMIT).await;
-    enabled.map_err(|e| e.in_table(storage.location()))
+    let enabled = enable(log, committer, ids, retry, FILES_PER_COMMIT).await;
+    enabled.map_err(|e| e.in_table(log.location()))
 }
 
 /// As [`enable_row_tracking`], with another number of files to a commit.
@@ -63,19 +63,19 @@ pub async fn enable_row_tracking(
 /// # Errors
 /// As [`enable_row_tracking`].
 pub async fn enable(
-    storage: &Storage,
+    log: &LogSource,
     committer: &dyn Committer,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
     files_per_commit: usize,
 ) -> Result<Enabled> {
     let commits = CommitSeries::after(&[], retry);
-    let enabled = enable_in_steps(storage, committer, ids, &commits, files_per_commit).await;
+    let enabled = enable_in_steps(log, committer, ids, &commits, files_per_commit).await;
     enabled.map_err(|e| commits.name_committed_versions(e))
 }
 
 async fn enable_in_steps(
-    storage: &Storage,
+    log: &LogSource,
     committer: &dyn Committer,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
@@ -84,7 +84,7 @@ async fn enable_in_steps(
     let (mut files, mut batch) = (0, 0_u32);
     let mut cache = HandleCache::default();
     loop {
-        let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
+        let mut transaction = Transaction::begin(log, cache, TransactionOptions::default(), ids).await?;
         let snapshot = transaction.snapshot().await?;
         cache = HandleCache { latest: Some(snapshot.clone()), ..HandleCache::default() };
         let properties = Properties::of(snapshot.metadata());

@@ -19,12 +19,12 @@ use deltic_protocol::feature;
 use deltic_protocol::log::name::LogName;
 use deltic_protocol::log::segment::LogFile;
 
-use crate::committers::put_log_file;
+use crate::committers::{Committer, OtherLogFile};
 use crate::error::{Error, Result};
 use crate::log::tail::Tail;
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
-use deltic_store::{Put, Storage};
+use deltic_store::Put;
 
 /// Writes the compaction of the commits from `start` (the one after the last checkpoint) to `end` (the newest) and gives
 /// its path. If it exists already, nothing is written.
@@ -32,12 +32,17 @@ use deltic_store::{Put, Storage};
 /// # Errors
 /// `Invalid` if those are not two commits at least, or not all in the log; `Unsupported` if the table has a feature whose
 /// actions deltic does not know; those of reading the log and of the store.
-pub async fn compact_log(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Result<String> {
-    compact(storage, start, end).await.map_err(|e| e.in_table(storage.location()))
+pub async fn compact_log(
+    log: &LogSource,
+    committer: &dyn Committer,
+    start: Option<u64>,
+    end: Option<u64>,
+) -> Result<String> {
+    compact(log, committer, start, end).await.map_err(|e| e.in_table(log.location()))
 }
 
-async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Result<String> {
-    let snapshot = Snapshot::open(storage, end).await?;
+async fn compact(log: &LogSource, committer: &dyn Committer, start: Option<u64>, end: Option<u64>) -> Result<String> {
+    let snapshot = Snapshot::open(log, end).await?;
     let end = snapshot.version();
     feature::check_checkpointable(snapshot.protocol(), snapshot.metadata(), end)?;
     let after_checkpoint = || snapshot.segment().checkpoint_version().map_or(0, |version| version.saturating_add(1));
@@ -49,20 +54,20 @@ async fn compact(storage: &Storage, start: Option<u64>, end: Option<u64>) -> Res
         );
         return Err(Error::invalid(message));
     }
-    let files = commits(storage, start, end).await?;
-    let tail = Tail::replay(LogSource::of(storage).load_whole(files, HashMap::new())).await?;
+    let files = commits(log, start, end).await?;
+    let tail = Tail::replay(log.load_whole(files, HashMap::new())).await?;
     let tail = tail.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
     let lines = print(&tail, end)?;
     let name = LogName::Compacted { start, end }.to_string();
-    match put_log_file(storage, &name, &lines).await? {
+    match committer.put_other(&name, OtherLogFile::Compacted(lines)).await? {
         Put::Created | Put::Exists => Ok(log_file_path(&name)),
         Put::Unknown(error) => Err(error),
     }
 }
 
 /// The commits of the range, newest first.
-async fn commits(storage: &Storage, start: u64, end: u64) -> Result<Vec<LogFile>> {
-    let listed = LogSource::of(storage).list(start).await?;
+async fn commits(log: &LogSource, start: u64, end: u64) -> Result<Vec<LogFile>> {
+    let listed = log.list(start).await?;
     let is_inside = |file: &LogFile| matches!(file.name, LogName::Commit { version } if version <= end);
     let mut files: Vec<LogFile> = listed.into_iter().filter(is_inside).collect();
     files.sort_by_key(|file| file.name.version());

@@ -24,7 +24,6 @@ use serde_json::{Map, Value};
 use crate::error::{Error, Result, vanished};
 use crate::log::{LogSource, log_file_path, parse_file};
 use crate::snapshot::Snapshot;
-use deltic_store::Storage;
 
 /// Commits read at once.
 const CONCURRENT_READS: usize = 16;
@@ -37,18 +36,18 @@ pub type Entry = Map<String, Value>;
 /// The commits still in the log, newest first, at most `limit`.
 ///
 /// Commits that log cleanup removed are missing; `timestamp` is the time by which [`version_at`] finds the commit.
-pub async fn history(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
-    entries(storage, limit).await.map_err(|e| e.in_table(storage.location()))
+pub async fn history(log: &LogSource, limit: Option<usize>) -> Result<Vec<Entry>> {
+    entries(log, limit).await.map_err(|e| e.in_table(log.location()))
 }
 
-async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> {
-    let commits = Commit::all(&LogSource::of(storage).list(0).await?);
+async fn entries(log: &LogSource, limit: Option<usize>) -> Result<Vec<Entry>> {
+    let commits = Commit::all(&log.list(0).await?);
     if commits.is_empty() {
         // No commit is left, or there is no table: opening it gives the error in that case.
-        Snapshot::open(storage, None).await?;
+        Snapshot::open(log, None).await?;
     }
     let read = |commit: Commit| async move {
-        match commit_info(storage, &commit.file).await {
+        match commit_info(log, &commit.file).await {
             Ok(info) => Ok(Some((commit, info.unwrap_or_default()))),
             // Log cleanup deleted it after the listing.
             Err(e) if e.is_not_found() => Ok(None),
@@ -60,7 +59,7 @@ async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> 
     let found: Vec<(Commit, CommitInfo)> = read.try_filter_map(|found| async { Ok(found) }).try_collect().await?;
     // Only if a commit has an in-commit timestamp, the table is opened to find out from which version on they count.
     let own_times = match found.iter().any(|(_, info)| info.in_commit_timestamp().is_some()) {
-        true => Properties::of(Snapshot::open(storage, None).await?.metadata()).in_commit_timestamps()?,
+        true => Properties::of(Snapshot::open(log, None).await?.metadata()).in_commit_timestamps()?,
         false => None,
     };
     let entry = |(commit, info): (Commit, CommitInfo)| {
@@ -75,13 +74,13 @@ async fn entries(storage: &Storage, limit: Option<usize>) -> Result<Vec<Entry>> 
 }
 
 /// The newest version that was committed at or before `time_ms`; see [`Timeline::version_at`].
-pub async fn version_at(storage: &Storage, time_ms: i64) -> Result<u64> {
-    Timeline::load(storage).await?.version_at(time_ms).await
+pub async fn version_at(log: &LogSource, time_ms: i64) -> Result<u64> {
+    Timeline::load(log).await?.version_at(time_ms).await
 }
 
 /// The table as it was at `time_ms`; see [`Timeline::version_at`].
-pub async fn snapshot_at(storage: &Storage, time_ms: i64) -> Result<Snapshot> {
-    let timeline = Timeline::load(storage).await?;
+pub async fn snapshot_at(log: &LogSource, time_ms: i64) -> Result<Snapshot> {
+    let timeline = Timeline::load(log).await?;
     timeline.snapshot(timeline.version_at(time_ms).await?).await
 }
 
@@ -89,7 +88,7 @@ pub async fn snapshot_at(storage: &Storage, time_ms: i64) -> Result<Snapshot> {
 /// when needed.
 #[derive(Debug)]
 pub struct Timeline {
-    storage: Storage,
+    log: LogSource,
     listing: Vec<LogFile>,
     latest: Snapshot,
     /// The commits of versions that can be rebuilt, ascending.
@@ -121,21 +120,21 @@ impl Commit {
 
 impl Timeline {
     /// Lists the log and opens the newest version.
-    pub async fn load(storage: &Storage) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(storage.location());
-        let listing = LogSource::of(storage).list(0).await.map_err(in_table)?;
+    pub async fn load(log: &LogSource) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(log.location());
+        let listing = log.list(0).await.map_err(in_table)?;
         let segment = match Segment::choose(&listing, None, true).map_err(in_table) {
             Ok(segment) => segment,
-            Err(error) => return Err(LogSource::of(storage).explain(error).await),
+            Err(error) => return Err(log.explain(error).await),
         };
-        let latest = Snapshot::open_segment(storage, segment).await?;
+        let latest = Snapshot::open_segment(log, segment).await?;
         let readable = readable_commits(&listing);
         let mut commits = Commit::all(&listing);
         commits.retain(|commit| readable.binary_search_by_key(&commit.version(), |f| f.name.version()).is_ok());
         let own_times = Properties::of(latest.metadata()).in_commit_timestamps().map_err(in_table)?;
         let without_own = commits.partition_point(|commit| !has_own_time(own_times, commit.version()));
         let enabled_ms = own_times.and_then(|own| own.since).map(|(_, time)| time);
-        Ok(Self { storage: storage.clone(), listing, latest, commits, without_own, enabled_ms })
+        Ok(Self { log: log.clone(), listing, latest, commits, without_own, enabled_ms })
     }
 
     /// Opens a version without listing the log again.
@@ -144,7 +143,7 @@ impl Timeline {
             return Ok(self.latest.clone());
         }
         let segment = Segment::choose(&self.listing, Some(version), true).map_err(|e| self.in_table(e))?;
-        Snapshot::open_segment(&self.storage, segment).await
+        Snapshot::open_segment(&self.log, segment).await
     }
 
     /// When a version was committed; none if its commit is not in the log.
@@ -238,7 +237,7 @@ impl Timeline {
         if index < self.without_own {
             return Ok(Some((commit.version(), commit.modified_ms)));
         }
-        let info = commit_info(&self.storage, &commit.file).await.map_err(|e| self.in_table(vanished(e)))?;
+        let info = commit_info(&self.log, &commit.file).await.map_err(|e| self.in_table(vanished(e)))?;
         let time = info.and_then(|info| info.in_commit_timestamp());
         let time = time.ok_or_else(|| self.in_table(lacks_time(&commit.file)))?;
         Ok(Some((commit.version(), time)))
@@ -267,7 +266,7 @@ impl Timeline {
     }
 
     fn in_table(&self, error: Error) -> Error {
-        error.in_table(self.storage.location())
+        error.in_table(self.log.location())
     }
 }
 
@@ -303,8 +302,7 @@ pub(crate) fn lacks_time(file: &LogFile) -> Error {
 }
 
 /// Reads the commit info of a commit.
-async fn commit_info(storage: &Storage, file: &LogFile) -> Result<Option<CommitInfo>> {
-    let log = LogSource::of(storage);
+async fn commit_info(log: &LogSource, file: &LogFile) -> Result<Option<CommitInfo>> {
     if file.size > HEAD_BYTES {
         let head = log.read_head(file, HEAD_BYTES).await?;
         let line = head.iter().position(|byte| *byte == b'\n').map(|end| head.slice(..end));

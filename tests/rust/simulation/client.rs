@@ -17,9 +17,9 @@ use deltic_protocol::deletion_vector::{
 };
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::log::segment::LogFile;
-use deltic_store::Put;
+use deltic_store::{Put, Syncing};
 use deltic_table::commit::{DeletionVectorStore, RetryPolicy};
-use deltic_table::committers::Committer;
+use deltic_table::committers::{Committer, OtherLogFile};
 use deltic_table::log::parse_file;
 use futures::future::BoxFuture;
 
@@ -314,7 +314,7 @@ impl Client {
 }
 
 impl Committer for Client {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, _files: Syncing) -> BoxFuture<'_, Result<Put>> {
         let lines = Bytes::from(lines.pieces().map(|piece| piece.unwrap()).collect::<Vec<_>>().concat());
         Box::pin(async move {
             {
@@ -357,6 +357,11 @@ impl Committer for Client {
             }
             Ok(Some(self.fault.distorted(lines, self.rearranges)))
         })
+    }
+
+    /// The work after a commit is not simulated.
+    fn put_other<'a>(&'a self, _name: &'a str, _file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        Box::pin(std::future::ready(Err(Error::internal("only commits are put"))))
     }
 
     /// Commits are durable at once.

@@ -19,6 +19,7 @@ use crate::referee::{Outcome, TransactionStart};
 use crate::store::{Answer, Request};
 use crate::table::{AddsByPath, Author, Design, Prepared, State};
 use crate::view::{LogCache, View, vector_file};
+use deltic_store::Syncing;
 
 /// The operations of a writer, and their settings.
 #[derive(Debug)]
@@ -160,7 +161,7 @@ pub(crate) async fn commit(
     };
     let first = prepared_commit.pending.version();
     let has_marks = !prepared_commit.pending.marked.is_empty();
-    let result = try_commit(prepared_commit, &*client, &*client, &*client).await;
+    let result = try_commit(prepared_commit, &*client, &*client, &mut Syncing::default(), &*client).await;
     // No commit names the data files of a failed commit, nor the deletion vectors of any attempt but the last.
     let mut unnamed = client.world().new_vector_files.remove(&client.process).unwrap_or_default();
     match &result {

@@ -13,6 +13,7 @@ use deltic_store::Storage;
 use deltic_table::backfill::{self, Enabled};
 use deltic_table::commit::RetryPolicy;
 use deltic_table::committers::LogCommitter;
+use deltic_table::log::LogSource;
 use deltic_table::post_commit::write_checksum;
 use deltic_table::snapshot::Snapshot;
 use deltic_table::transaction::builder::Ids;
@@ -52,7 +53,7 @@ impl<F: FnMut(u64) + Send> RetryPolicy for World<F> {
 
 /// Enables row tracking, with up to `files` files per commit.
 async fn enable<F: FnMut(u64) + Send>(storage: &Storage, world: &World<F>, files: usize) -> Result<Enabled> {
-    backfill::enable(storage, &LogCommitter::new(storage.clone()), world, world, files).await
+    backfill::enable(&LogSource::of(storage), &LogCommitter::new(LogSource::of(storage)), world, world, files).await
 }
 
 fn file(path: &str, rows: u64) -> Value {
@@ -61,7 +62,7 @@ fn file(path: &str, rows: u64) -> Value {
 
 /// The row ids of live files: path, base row id and default commit version.
 async fn ids(storage: &Storage) -> BTreeMap<String, (i64, i64)> {
-    let snapshot = Snapshot::open(storage, None).await.unwrap();
+    let snapshot = Snapshot::open(&LogSource::of(storage), None).await.unwrap();
     let members = vec!["path", "deletionVector", "baseRowId", "defaultRowCommitVersion"];
     let columns = deltic_table::checkpoint::read::AddColumns { members, ..Default::default() };
     let mut live = std::pin::pin!(snapshot.live_files(&columns).await.unwrap());
@@ -105,7 +106,7 @@ fn table() -> Sample {
 #[tokio::test]
 async fn all_files_get_ids_in_batches() {
     let sample = table();
-    write_checksum(&sample.open().await.unwrap()).await.unwrap();
+    write_checksum(&sample.open().await.unwrap(), &LogCommitter::new(sample.log.clone())).await.unwrap();
     let world = World::new(|_| {});
     let enabled = enable(&sample.storage, &world, 3).await.unwrap();
     assert_eq!(enabled, Enabled { version: 6, files: 4 });

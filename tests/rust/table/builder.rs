@@ -10,9 +10,10 @@ use deltic_protocol::commit::Conflict;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::crc::VersionChecksum;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
-use deltic_store::Put;
+use deltic_store::{Put, Syncing};
 use deltic_table::commit::RetryPolicy;
-use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter, OtherLogFile};
+use deltic_table::log::LogSource;
 use deltic_table::post_commit::{HandleState, write_checksum};
 use deltic_table::snapshot::Snapshot;
 use deltic_table::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
@@ -73,7 +74,7 @@ fn sample() -> Sample {
 }
 
 async fn begin(sample: &Sample) -> Transaction {
-    Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World).await.unwrap()
+    Transaction::begin(&sample.log, HandleCache::default(), TransactionOptions::default(), &World).await.unwrap()
 }
 
 /// A handle with this state.
@@ -82,7 +83,7 @@ fn handle_with(state: Option<HandleState>) -> HandleCache {
 }
 
 async fn commit(transaction: Transaction) -> Result<Option<Outcome>> {
-    let committer = LogCommitter::new(transaction.storage().clone());
+    let committer = LogCommitter::new(LogSource::of(transaction.storage()));
     match transaction.commit(&committer, &World).await? {
         TransactionEnd::Committed(outcome) => Ok(Some(*outcome)),
         TransactionEnd::Replayed(version) => panic!("replayed as version {version}"),
@@ -105,9 +106,7 @@ async fn a_handle_commits_on_its_state_without_reads() {
     let known = HandleState::load(&sample.open().await.unwrap()).await.unwrap();
     let before = sample.storage.counts();
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(Some(known)), TransactionOptions::default(), &World)
-            .await
-            .unwrap();
+        Transaction::begin(&sample.log, handle_with(Some(known)), TransactionOptions::default(), &World).await.unwrap();
     transaction.append(vec![file("c1")]);
     let outcome = commit(transaction).await.unwrap().unwrap();
     let counts = sample.storage.counts().since(&before);
@@ -164,7 +163,7 @@ async fn removed_files_are_skipped_but_count_as_read() {
 #[tokio::test]
 async fn incremental_checksums_equal_recomputed_ones() {
     let sample = sample();
-    assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
+    assert_eq!(write_checksum(&sample.open().await.unwrap(), &LogCommitter::new(sample.log.clone())).await.unwrap(), 0);
     let mut first = checksum(&sample, 0).unwrap();
     assert_eq!((first.num_files, first.table_size_bytes), (3, 21));
     // Optional members of other writers are kept up to date too.
@@ -192,7 +191,7 @@ async fn incremental_checksums_equal_recomputed_ones() {
     assert_eq!(sum.domain_metadata.as_ref().unwrap()[0].domain, "app");
     // Counting all files gives the same.
     std::fs::remove_file(sample.log(&checksum_name(1))).unwrap();
-    write_checksum(&sample.open_at(1).await.unwrap()).await.unwrap();
+    write_checksum(&sample.open_at(1).await.unwrap(), &LogCommitter::new(sample.log.clone())).await.unwrap();
     let counted = checksum(&sample, 1).unwrap();
     assert_eq!((counted.num_files, counted.table_size_bytes), (sum.num_files, sum.table_size_bytes));
     assert_eq!((counted.domain_metadata, counted.metadata), (sum.domain_metadata, sum.metadata));
@@ -208,7 +207,7 @@ async fn incremental_checksums_equal_recomputed_ones() {
 /// Commits one file with the handle state `base`, and returns the new handle state.
 async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> HandleState {
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(base), TransactionOptions::default(), &World).await.unwrap();
+        Transaction::begin(&sample.log, handle_with(base), TransactionOptions::default(), &World).await.unwrap();
     transaction.append(vec![file(path)]);
     let after = commit(transaction).await.unwrap().unwrap().post_commit;
     assert!(after.failed.is_empty(), "{:?}", after.failed);
@@ -219,7 +218,7 @@ async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> Handl
 async fn recomputed_checksum(sample: &Sample, version: u64) -> (VersionChecksum, VersionChecksum) {
     let there = checksum(sample, version).unwrap();
     sample.delete(&checksum_name(version));
-    write_checksum(&sample.open_at(version).await.unwrap()).await.unwrap();
+    write_checksum(&sample.open_at(version).await.unwrap(), &LogCommitter::new(sample.log.clone())).await.unwrap();
     let mut counted = checksum(sample, version).unwrap();
     counted.txn_id.clone_from(&there.txn_id);
     (there, counted)
@@ -246,13 +245,16 @@ async fn missing_checksums_are_recomputed() {
 async fn truncated_checksums_are_rewritten() {
     let sample = sample();
     let whole = {
-        write_checksum(&sample.open().await.unwrap()).await.unwrap();
+        write_checksum(&sample.open().await.unwrap(), &LogCommitter::new(sample.log.clone())).await.unwrap();
         std::fs::read(sample.log(&checksum_name(0))).unwrap()
     };
     let half = &whole[..whole.len() / 2];
     for torn in [&b""[..], half, &[half, &vec![0; whole.len() - half.len()]].concat()] {
         sample.put(&checksum_name(0), torn);
-        assert_eq!(write_checksum(&sample.open().await.unwrap()).await.unwrap(), 0);
+        assert_eq!(
+            write_checksum(&sample.open().await.unwrap(), &LogCommitter::new(sample.log.clone())).await.unwrap(),
+            0
+        );
         assert_eq!(std::fs::read(sample.log(&checksum_name(0))).unwrap(), whole);
     }
     // Truncated checksums of the commit itself and of the version before.
@@ -285,7 +287,7 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
         let before = sample.storage.counts();
         let begins = base.is_none();
         let options = TransactionOptions { commit_empty: true, ..TransactionOptions::default() };
-        let mut transaction = Transaction::begin(&sample.storage, handle_with(base), options, &World).await.unwrap();
+        let mut transaction = Transaction::begin(&sample.log, handle_with(base), options, &World).await.unwrap();
         match version {
             // Each leaves the snapshot that is in mind.
             12 => drop(transaction.remove_paths(&["c3".to_owned(), "c11".to_owned()], 1).await.unwrap()),
@@ -356,12 +358,16 @@ impl RetryPolicy for OneAttempt {
 struct Lossy;
 
 impl Committer for Lossy {
-    fn commit(&self, _version: u64, _lines: Lines) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, _version: u64, _lines: Lines, _files: Syncing) -> BoxFuture<'_, Result<Put>> {
         Box::pin(async { Ok(Put::Unknown(Error::storage(true, "the connection was reset"))) })
     }
 
     fn read(&self, _version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         Box::pin(async { Ok(None) })
+    }
+
+    fn put_other<'a>(&'a self, _name: &'a str, _file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        Box::pin(async { Err(Error::internal("only commits are put")) })
     }
 
     fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
@@ -381,7 +387,7 @@ async fn files_stay_only_if_a_commit_may_name_them() {
         let mut transaction = begin(&sample).await;
         transaction.append(vec![file("c1")]);
         rival.into_iter().for_each(|lines| sample.put(&commit_name(1), lines));
-        let log = LogCommitter::new(transaction.storage().clone());
+        let log = LogCommitter::new(LogSource::of(transaction.storage()));
         let committer: &dyn Committer = if is_lossy { &Lossy } else { &log };
         let error = transaction.commit(committer, &OneAttempt { cancelled }).await.unwrap_err();
         assert_eq!(sample.log("../c1").exists(), stays, "{error}");
@@ -404,14 +410,14 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
     let mut features = protocol(1, 7);
     features["protocol"]["writerFeatures"] = json!(["zebra"]);
     sample.commit(0, &[features, metadata(&[("x", "long")], &[], json!({}))]);
-    let refused = Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World)
+    let refused = Transaction::begin(&sample.log, HandleCache::default(), TransactionOptions::default(), &World)
         .await
         .unwrap_err();
     assert_eq!(refused.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
     let options: HashMap<&str, &str> = [("isolation", "loose")].into();
     let options: TransactionOptions = serde_json::from_value(json!(options)).unwrap();
     assert_eq!(
-        Transaction::begin(&sample.storage, HandleCache::default(), options, &World).await.unwrap_err().kind(),
+        Transaction::begin(&sample.log, HandleCache::default(), options, &World).await.unwrap_err().kind(),
         &Kind::Invalid
     );
 }
@@ -420,7 +426,7 @@ async fn a_table_that_cannot_be_written_is_refused_at_once() {
 async fn begin_before(sample: &Sample, action: Value) -> Transaction {
     let known = HandleState::load(&sample.open().await.unwrap()).await.unwrap();
     sample.commit(1, &[action]);
-    Transaction::begin(&sample.storage, handle_with(Some(known)), TransactionOptions::default(), &World).await.unwrap()
+    Transaction::begin(&sample.log, handle_with(Some(known)), TransactionOptions::default(), &World).await.unwrap()
 }
 
 #[tokio::test]

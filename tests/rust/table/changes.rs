@@ -15,6 +15,7 @@ use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_store::Storage;
 use deltic_table::changes::{Bound, ChangeFeed};
+use deltic_table::log::LogSource;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::snapshot::Snapshot;
@@ -116,7 +117,7 @@ impl Log {
         filter: Option<&str>,
     ) -> Result<ChangeFeed> {
         let columns: Option<Vec<String>> = columns.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
-        block_on(ChangeFeed::plan(&self.storage, start.into(), end.into(), columns.as_deref(), filter))
+        block_on(ChangeFeed::plan(&LogSource::of(&self.storage), start.into(), end.into(), columns.as_deref(), filter))
     }
 
     fn rows(
@@ -843,7 +844,7 @@ fn apply(log: &mut Log, live: &mut Vec<Live>, changes: &[(usize, FileChange)]) {
 
 fn scan(log: &Log, version: u64) -> Vec<String> {
     block_on(async {
-        let snapshot = Snapshot::open(&log.storage, Some(version)).await.unwrap();
+        let snapshot = Snapshot::open(&LogSource::of(&log.storage), Some(version)).await.unwrap();
         let plan = ScanPlan::new(&snapshot, None, None).await.unwrap();
         let reader = Reader::new(log.storage.clone(), plan.spec().clone()).unwrap();
         let rows = reader.read(plan.tasks().await.unwrap(), ReadOptions::default()).map_ok(|batch| text(&batch));

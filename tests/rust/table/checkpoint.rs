@@ -18,6 +18,7 @@ use deltic_store::Storage;
 use deltic_table::checkpoint::read::AddColumns;
 use deltic_table::checkpoint_writer::{WrittenCheckpoint, checkpoint, is_due, of_snapshot};
 use deltic_table::error::Result;
+use deltic_table::log::LogSource;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::snapshot::Snapshot;
 use futures::TryStreamExt;
@@ -74,11 +75,11 @@ impl Log {
     }
 
     fn snapshot(&self) -> Snapshot {
-        block_on(Snapshot::open(&self.storage, None)).unwrap()
+        block_on(Snapshot::open(&self.sample.log, None)).unwrap()
     }
 
     fn checkpoint_at(&self, now_ms: i64) -> Result<WrittenCheckpoint> {
-        block_on(async { of_snapshot(&Snapshot::open(&self.storage, None).await?, now_ms).await })
+        block_on(async { of_snapshot(&Snapshot::open(&self.sample.log, None).await?, now_ms).await })
     }
 
     /// Checkpoints the newest version, and deletes all other log files.
@@ -800,21 +801,22 @@ fn the_hint_only_moves_forward() {
     for i in 0..4 {
         log.commit(&[add(&format!("f{i}"), "{}")]);
     }
-    assert_eq!(block_on(checkpoint(&log.storage, 0)).unwrap(), 4);
+    assert_eq!(block_on(checkpoint(&LogSource::of(&log.storage), 0)).unwrap(), 4);
     let newest = log.hint().unwrap();
     assert_eq!((newest.version, newest.size, newest.num_of_add_files), (4, 6, Some(4)));
     assert!(newest.size_in_bytes > Some(0) && newest.checksum.is_some());
-    let older = block_on(async { of_snapshot(&Snapshot::open(&log.storage, Some(2)).await?, 0).await }).unwrap();
+    let older = block_on(async { of_snapshot(&Snapshot::open(&LogSource::of(&log.storage), Some(2)).await?, 0).await })
+        .unwrap();
     assert_eq!((older.version, older.adds), (2, 2));
     assert_eq!(log.hint().unwrap(), newest);
     // A hint to a missing checkpoint is replaced.
     let stray = LastCheckpoint { version: 9, size: 1, ..LastCheckpoint::default() };
     std::fs::write(log.path("_last_checkpoint"), stray.to_json()).unwrap();
-    assert_eq!(block_on(checkpoint(&log.storage, 0)).unwrap(), 4);
+    assert_eq!(block_on(checkpoint(&LogSource::of(&log.storage), 0)).unwrap(), 4);
     assert_eq!(log.hint().unwrap(), newest);
     for garbage in ["", "{", "{\"version\":-1}"] {
         std::fs::write(log.path("_last_checkpoint"), garbage).unwrap();
-        assert_eq!(block_on(checkpoint(&log.storage, 0)).unwrap(), 4);
+        assert_eq!(block_on(checkpoint(&LogSource::of(&log.storage), 0)).unwrap(), 4);
         assert_eq!(log.hint().unwrap(), newest);
     }
 }
@@ -829,7 +831,9 @@ fn concurrent_checkpoints_are_consistent() {
     block_on(async {
         let at = |version: u64| {
             let storage = log.storage.clone();
-            tokio::spawn(async move { of_snapshot(&Snapshot::open(&storage, Some(version)).await?, 0).await })
+            tokio::spawn(async move {
+                of_snapshot(&Snapshot::open(&LogSource::of(&storage), Some(version)).await?, 0).await
+            })
         };
         let racers: Vec<_> = [20, 10, 20, 15, 20].map(at).into_iter().collect();
         for racer in racers {
@@ -1162,7 +1166,7 @@ fn tables_of_other_writers_keep_their_state() {
         for (json, typed) in [(None, None), (Some("false"), Some("true")), (Some("true"), Some("false"))] {
             let mut log = Log::empty();
             copy_folder(&folder.join(table["table_path"].as_str().unwrap()).join("_delta_log"), &log.path(""));
-            let Ok(snapshot) = block_on(Snapshot::open(&log.storage, None)) else {
+            let Ok(snapshot) = block_on(Snapshot::open(&LogSource::of(&log.storage), None)) else {
                 refused.push(format!("{name}: cannot be opened"));
                 break;
             };

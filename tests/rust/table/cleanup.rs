@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::name::{checkpoint_name, checksum_name, commit_name};
 use deltic_table::cleanup::clean_log;
+use deltic_table::log::LogSource;
 use serde_json::{Value, json};
 
 use super::sample::{Sample, add, live, metadata, parquet, protocol, sidecar};
@@ -65,7 +66,7 @@ fn commits(versions: std::ops::Range<u64>) -> Vec<String> {
 async fn files_before_an_expired_checkpoint_are_deleted() {
     let sample = sample(protocol(1, 2), json!({}));
     // The retention begins between versions 4 and 5, and the last checkpoint before that is of version 3.
-    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 3);
+    assert_eq!(clean_log(&sample.log, now_ms()).await.unwrap(), 3);
     let mut expected = commits(3..10);
     expected.extend([3, 6].iter().flat_map(|v| [checkpoint_name(*v), checksum_name(*v)]));
     expected.sort();
@@ -75,7 +76,7 @@ async fn files_before_an_expired_checkpoint_are_deleted() {
         assert_eq!(files.len() as u64, version, "version {version}");
     }
     assert!(sample.open_at(2).await.unwrap_err().is_version_not_found());
-    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(clean_log(&sample.log, now_ms()).await.unwrap(), 0);
 }
 
 #[tokio::test]
@@ -94,7 +95,7 @@ async fn old_temporary_files_are_deleted() {
         let listed = sample.storage.list_from(dir, "").await.unwrap();
         assert!(listed.iter().all(|file| !file.path.contains(".tmp-")), "{listed:?}");
     }
-    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0, "temporary files do not count as log files");
+    assert_eq!(clean_log(&sample.log, now_ms()).await.unwrap(), 0, "temporary files do not count as log files");
     for folder in ["", "../"] {
         let exists = |name: &str| sample.log(&format!("{folder}{name}")).exists();
         assert_eq!((exists(old), exists(young)), (false, true), "{folder}");
@@ -107,7 +108,7 @@ async fn old_temporary_files_are_deleted() {
 async fn without_an_expired_checkpoint_nothing_is_deleted() {
     let sample = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 8 days"}));
     let before = left(&sample);
-    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(clean_log(&sample.log, now_ms()).await.unwrap(), 0);
     assert_eq!(left(&sample), before);
 }
 
@@ -116,15 +117,18 @@ async fn protected_checkpoints_stay() {
     let features = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7,
         "writerFeatures": ["checkpointProtection"]}});
     let protected = |version: &str| json!({"delta.requireCheckpointProtectionBeforeVersion": version});
-    assert_eq!(clean_log(&sample(features.clone(), protected("3")).storage, now_ms()).await.unwrap(), 3);
-    assert_eq!(clean_log(&sample(features, protected("4")).storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(
+        clean_log(&LogSource::of(&sample(features.clone(), protected("3")).storage), now_ms()).await.unwrap(),
+        3
+    );
+    assert_eq!(clean_log(&LogSource::of(&sample(features, protected("4")).storage), now_ms()).await.unwrap(), 0);
 }
 
 #[tokio::test]
 async fn tables_with_unknown_features_are_refused() {
     let features = json!({"protocol": {"minReaderVersion": 1, "minWriterVersion": 7, "writerFeatures": ["zebra"]}});
     let sample = sample(features, json!({}));
-    let error = clean_log(&sample.storage, now_ms()).await.unwrap_err();
+    let error = clean_log(&sample.log, now_ms()).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Unsupported { features: vec!["zebra".to_owned()] });
     assert_eq!(left(&sample).len(), 14);
 }
@@ -148,7 +152,7 @@ async fn unreferenced_sidecars_are_deleted() {
     age(&sample, "_sidecars/named.parquet", 9);
     age(&sample, "_sidecars/orphan.parquet", 9);
     age(&sample, "_sidecars/young.parquet", 1);
-    assert_eq!(clean_log(&sample.storage, now_ms()).await.unwrap(), 4);
+    assert_eq!(clean_log(&sample.log, now_ms()).await.unwrap(), 4);
     let there = names.map(|name| sample.log(&format!("_sidecars/{name}")).exists());
     assert_eq!(there, [true, false, true]);
 }
@@ -160,7 +164,7 @@ async fn commits_before_an_unreadable_checkpoint_stay() {
     let whole = std::fs::read(cut.log(&checkpoint_name(3))).unwrap();
     cut.put(&checkpoint_name(3), &whole[..whole.len() - 9]);
     let before = left(&cut);
-    assert_eq!(clean_log(&cut.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(clean_log(&LogSource::of(&cut.storage), now_ms()).await.unwrap(), 0);
     assert_eq!(left(&cut), before);
     let files = live(&cut.open_at(5).await.unwrap()).await.unwrap();
     assert_eq!(files.len(), 5);
@@ -171,13 +175,13 @@ async fn commits_before_an_unreadable_checkpoint_stay() {
     bytes[4..whole.len() / 2].fill(0);
     zeroed.put(&checkpoint_name(3), bytes);
     let before = left(&zeroed);
-    assert_eq!(clean_log(&zeroed.storage, now_ms()).await.unwrap(), 0);
+    assert_eq!(clean_log(&LogSource::of(&zeroed.storage), now_ms()).await.unwrap(), 0);
     assert_eq!(left(&zeroed), before);
 
     // An older intact checkpoint replaces the commits before it.
     let older = sample(protocol(1, 2), json!({"delta.logRetentionDuration": "interval 2 days"}));
     older.put(&checkpoint_name(6), &whole[..whole.len() - 9]);
-    assert_eq!(clean_log(&older.storage, now_ms()).await.unwrap(), 3);
+    assert_eq!(clean_log(&LogSource::of(&older.storage), now_ms()).await.unwrap(), 3);
     for version in 3..10 {
         let files = live(&older.open_at(version).await.unwrap()).await.unwrap();
         assert_eq!(files.len() as u64, version, "version {version}");

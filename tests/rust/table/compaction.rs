@@ -2,6 +2,7 @@
 
 use deltic_protocol::error::Kind;
 use deltic_protocol::log::name::{LogName, commit_name};
+use deltic_table::committers::LogCommitter;
 use deltic_table::compaction::compact_log;
 use deltic_table::snapshot::Snapshot;
 use proptest::prelude::*;
@@ -119,7 +120,7 @@ async fn commits_without_effect_are_compacted_too() {
     sample.commit(1, &actions(&[], 1));
     sample.commit(2, &actions(&[], 2));
     let before = state(&sample.open().await.unwrap()).await;
-    compact_log(&sample.storage, Some(1), Some(2)).await.unwrap();
+    compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), Some(1), Some(2)).await.unwrap();
     assert_eq!(state(&sample.open().await.unwrap()).await, before);
 }
 
@@ -142,7 +143,7 @@ proptest! {
             let before = state(&sample.open().await.unwrap()).await;
             let start = at.0.index(commits.len());
             let end = start + 1 + at.1.index(commits.len() - start);
-            let path = compact_log(&sample.storage, Some(start as u64), Some(end as u64)).await.unwrap();
+            let path = compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), Some(start as u64), Some(end as u64)).await.unwrap();
             assert_eq!(path, format!("_delta_log/{start:020}.{end:020}.compacted.json"));
             let snapshot = sample.open().await.unwrap();
             let used = snapshot.segment().tail.iter().any(|f| matches!(f.name, LogName::Compacted { .. }));
@@ -159,7 +160,7 @@ async fn commits_after_the_checkpoint_are_the_default() {
     for version in 1..6 {
         sample.commit(version, &[json!({"commitInfo": {"n": version}}), add_with("f", json!({"size": version}))]);
     }
-    let path = compact_log(&sample.storage, None, None).await.unwrap();
+    let path = compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), None, None).await.unwrap();
     assert!(path.ends_with("/00000000000000000000.00000000000000000005.compacted.json"), "{path}");
     let text = std::fs::read_to_string(sample.log(path.rsplit('/').next().unwrap())).unwrap();
     let kinds: Vec<String> = text
@@ -167,16 +168,16 @@ async fn commits_after_the_checkpoint_are_the_default() {
         .map(|line| serde_json::from_str::<Value>(line).unwrap().as_object().unwrap().keys().next().unwrap().clone())
         .collect();
     assert_eq!(kinds, ["protocol", "metaData", "add"]);
-    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 10).await.unwrap();
+    deltic_table::checkpoint_writer::checkpoint(&sample.log, 10).await.unwrap();
     sample.commit(6, &[add_with("g", json!({}))]);
-    let one = compact_log(&sample.storage, None, None).await.unwrap_err();
+    let one = compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), None, None).await.unwrap_err();
     assert_eq!(one.kind(), &Kind::Invalid, "{one}");
     sample.commit(7, &[remove("f")]);
-    let path = compact_log(&sample.storage, None, None).await.unwrap();
+    let path = compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), None, None).await.unwrap();
     assert!(path.ends_with("/00000000000000000006.00000000000000000007.compacted.json"), "{path}");
     // An existing compaction is not replaced.
     let before = std::fs::read(sample.log(path.rsplit('/').next().unwrap())).unwrap();
-    assert_eq!(compact_log(&sample.storage, Some(6), None).await.unwrap(), path);
+    assert_eq!(compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), Some(6), None).await.unwrap(), path);
     assert_eq!(std::fs::read(sample.log(path.rsplit('/').next().unwrap())).unwrap(), before);
     assert_eq!(live(&sample.open().await.unwrap()).await.unwrap(), ["g"]);
 }
@@ -187,13 +188,19 @@ async fn missing_commits_are_refused() {
     sample.commit(0, &creation());
     (1..5).for_each(|version| sample.commit(version, &[add_with("f", json!({"size": version}))]));
     for (start, end) in [(3, 3), (4, 2)] {
-        let error = compact_log(&sample.storage, Some(start), Some(end)).await.unwrap_err();
+        let error =
+            compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), Some(start), Some(end)).await.unwrap_err();
         assert_eq!(error.kind(), &Kind::Invalid, "{error}");
     }
-    assert!(compact_log(&sample.storage, Some(3), Some(9)).await.unwrap_err().is_version_not_found());
-    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 10).await.unwrap();
+    assert!(
+        compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), Some(3), Some(9))
+            .await
+            .unwrap_err()
+            .is_version_not_found()
+    );
+    deltic_table::checkpoint_writer::checkpoint(&sample.log, 10).await.unwrap();
     sample.delete(&commit_name(2));
-    let error = compact_log(&sample.storage, Some(1), Some(4)).await.unwrap_err();
+    let error = compact_log(&sample.log, &LogCommitter::new(sample.log.clone()), Some(1), Some(4)).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Invalid);
     assert!(error.message().contains("no commit for version 2"), "{error}");
 }

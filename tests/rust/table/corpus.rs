@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use deltic_protocol::error::{Kind, Result};
 use deltic_store::Storage;
+use deltic_table::log::LogSource;
 use deltic_table::scan::list_files::list_files;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
@@ -43,7 +44,7 @@ async fn faults(root: &Path, table: &Value) -> Vec<String> {
     let location = root.join(table["table_path"].as_str().unwrap());
     let storage = Storage::open(location.to_str().unwrap(), &HashMap::new()).unwrap();
     let refused = table["expect_snapshot"] == "error";
-    let snapshot = match Snapshot::open(&storage, None).await {
+    let snapshot = match Snapshot::open(&LogSource::of(&storage), None).await {
         Ok(_) if refused => return vec![format!("opens, but: {}", table["expect_error"])],
         Ok(snapshot) => snapshot,
         Err(e) if refused && !matches!(e.kind(), Kind::Internal | Kind::Storage { .. }) => return Vec::new(),

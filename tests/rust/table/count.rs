@@ -61,7 +61,7 @@ impl Lake {
         if as_checkpoint {
             self.sample.checkpoint(0, &actions);
         }
-        Snapshot::open(&self.storage, None).await.unwrap()
+        Snapshot::open(&self.sample.log, None).await.unwrap()
     }
 
     /// The row count, the requests for data files, and the bytes read from them.

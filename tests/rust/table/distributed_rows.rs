@@ -201,7 +201,7 @@ fn changed_rows(table: &Table) -> Vec<String> {
     block_on(async {
         let version = table.sample.open().await.unwrap().version();
         let start = Some(Bound::Version(version));
-        let feed = ChangeFeed::plan(&table.sample.storage, start, None, None, None).await.unwrap();
+        let feed = ChangeFeed::plan(&table.sample.log, start, None, None, None).await.unwrap();
         let feed = feed.read(ReadOptions::default()).unwrap().try_collect::<Vec<RecordBatch>>().await.unwrap();
         // All columns but the commit time.
         let mut rows: Vec<String> =
@@ -529,8 +529,8 @@ fn files_of_inserted_rows_are_checked() {
     let table = four_files(&[]);
     let before = table.on_disk();
     block_on(async {
-        let storage = &table.sample.storage;
-        let begun = Transaction::begin(storage, HandleCache::default(), TransactionOptions::default(), &Numbered);
+        let (storage, log) = (&table.sample.storage, &table.sample.log);
+        let begun = Transaction::begin(log, HandleCache::default(), TransactionOptions::default(), &Numbered);
         let mut tx = begun.await.unwrap();
         let keys = tx.merge_keys(&schema, &request, (&Numbered, now)).await.unwrap().unwrap();
         let mut summary = SourceSummary::new(Some(MergeKeys::from_bytes(&keys).unwrap()));

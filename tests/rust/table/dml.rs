@@ -12,10 +12,11 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::error::{Error, Kind, Result};
 use deltic_protocol::row_update::NewValue;
-use deltic_store::{Counts, Put};
+use deltic_store::{Counts, Put, Syncing};
 use deltic_table::commit::RetryPolicy;
-use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter, OtherLogFile};
 use deltic_table::dml::{Clause, ClauseAction, MergeRequest, RowAction, When};
+use deltic_table::log::LogSource;
 use deltic_table::scan::plan::ScanPlan;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::row_tracking::{ROW_COMMIT_VERSION, ROW_ID};
@@ -94,16 +95,17 @@ impl Table {
             let (case, rows) = (World, batch(rows));
             let known = HandleCache::default();
             let storage = &self.sample.storage;
-            let begun = Transaction::write(storage, known, &rows.schema(), &options, &case, now()).await;
+            let begun =
+                Transaction::write(&LogSource::of(storage), known, &rows.schema(), &options, &case, now()).await;
             let mut transaction = begun.unwrap();
             append(&mut transaction, &rows).await;
-            transaction.commit(&LogCommitter::new(storage.clone()), &case).await.unwrap();
+            transaction.commit(&LogCommitter::new(LogSource::of(storage)), &case).await.unwrap();
         });
     }
 
     pub(super) async fn begin(&self) -> Transaction {
         let options = TransactionOptions::default();
-        Transaction::begin(&self.sample.storage, HandleCache::default(), options, &World).await.unwrap()
+        Transaction::begin(&self.sample.log, HandleCache::default(), options, &World).await.unwrap()
     }
 
     /// Deletes rows in a transaction. `None` if nothing was committed.
@@ -134,7 +136,7 @@ impl Table {
     }
 
     pub(super) async fn commit(&self, transaction: Transaction) -> Result<Option<Outcome>> {
-        let committer = LogCommitter::new(self.sample.storage.clone());
+        let committer = LogCommitter::new(self.sample.log.clone());
         match transaction.commit(&committer, &World).await? {
             TransactionEnd::Committed(outcome) => Ok(Some(*outcome)),
             TransactionEnd::Replayed(version) => panic!("replayed as version {version}"),
@@ -537,9 +539,13 @@ impl Committer for Refusing {
         self.log.read(version)
     }
 
-    fn commit<'a>(&'a self, _: u64, _: Lines) -> BoxFuture<'a, Result<Put>> {
+    fn commit<'a>(&'a self, _: u64, _: Lines, _: Syncing) -> BoxFuture<'a, Result<Put>> {
         let lost = || Error::storage(false, "the store is gone");
         Box::pin(async move { if self.is_known { Err(lost()) } else { Ok(Put::Unknown(lost())) } })
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.log.put_other(name, file)
     }
 
     fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
@@ -562,7 +568,7 @@ fn files_of_a_failed_commit_are_deleted() {
                 let mut transaction = table.begin().await;
                 transaction.delete(Some("x = 1"), now).await.unwrap();
                 append(&mut transaction, &batch(&[("d", Some(9))])).await;
-                let log = LogCommitter::new(table.sample.storage.clone());
+                let log = LogCommitter::new(table.sample.log.clone());
                 let error = transaction.commit(&Refusing { log, is_known }, &World).await.unwrap_err();
                 assert!(matches!(error.kind(), Kind::Storage { .. }), "{error}");
             });

@@ -15,6 +15,7 @@ use proptest::sample::select;
 use serde_json::{Value, json};
 
 use arrow_schema::DataType;
+use deltic_table::log::LogSource;
 
 use super::sample::{
     Sample, add as bare, add_with, live, metadata, parquet, parquet_with_required_vectors, parquet_with_stats,
@@ -111,7 +112,7 @@ proptest! {
         commit(0, &[protocol(1, 2), metadata(&columns, &["p"], configuration)]);
         commit(1, &files.iter().enumerate().map(|(number, file)| add(number, file)).collect::<Vec<_>>());
         runtime.block_on(async {
-            checkpoint(&checked.storage, 0).await.unwrap();
+            checkpoint(&LogSource::of(&checked.storage), 0).await.unwrap();
             let before = checked.open().await.unwrap();
             // Fills the cache before new commits.
             let _cached = answer(&before, filters[0]).await;
@@ -213,7 +214,7 @@ async fn nan_bounds_count_in_their_row_group() {
     }
     // The same in a checkpoint made from this one.
     sample.commit(1, &[]);
-    checkpoint(&sample.storage, 0).await.unwrap();
+    checkpoint(&sample.log, 0).await.unwrap();
     assert_eq!(kept(&sample.open().await.unwrap(), "x = 100").await, ["a"]);
     let sample = with_typed("double", DataType::Float64, &[("a", json!(1), json!(5)), ("b", json!(1), json!(10))]);
     assert!(kept(&sample.open().await.unwrap(), "x = 100").await.is_empty());
@@ -249,7 +250,7 @@ async fn timestamps_without_zone_are_as_wide_in_a_checkpoint_as_in_json() {
     for filter in filters {
         assert_eq!(kept(&sample.open().await.unwrap(), filter).await, ["f"], "{filter}");
     }
-    checkpoint(&sample.storage, 0).await.unwrap();
+    checkpoint(&sample.log, 0).await.unwrap();
     for filter in filters {
         assert_eq!(kept(&sample.open().await.unwrap(), filter).await, ["f"], "{filter}");
     }
@@ -370,7 +371,7 @@ async fn common_checkpoints_use_the_page_decoder() {
     };
     let own = Sample::new();
     own.commit(0, &actions);
-    checkpoint(&own.storage, 0).await.unwrap();
+    checkpoint(&LogSource::of(&own.storage), 0).await.unwrap();
     let counts = decoded(&own).await;
     assert!(counts.direct >= 3 && counts.fallback == 0, "{counts:?}");
     for (codec, is_direct) in [(Compression::SNAPPY, true), (Compression::GZIP(GzipLevel::default()), false)] {

@@ -12,6 +12,7 @@ use deltic_table::committers::LogCommitter;
 use deltic_table::convert::{ConvertOptions, convert};
 use deltic_table::copies::{CloneOptions, RestoreOptions, RestoreTo, clone, restore};
 use deltic_table::drop_feature::drop_feature;
+use deltic_table::log::LogSource;
 use deltic_table::maintenance::{Limits, OptimizeOptions, optimize};
 use deltic_table::purge::{PurgeOptions, purge};
 
@@ -61,7 +62,7 @@ fn with_a_vector() -> Table {
 }
 
 fn committer(table: &Table) -> LogCommitter {
-    LogCommitter::new(table.sample.storage.clone())
+    LogCommitter::new(table.sample.log.clone())
 }
 
 #[test]
@@ -70,7 +71,7 @@ fn a_purge() {
     let (storage, log) = (&table.sample.storage, committer(&table));
     let options = PurgeOptions { filter: Some("x = 2".to_owned()), ..PurgeOptions::default() };
     let run = |retry: &dyn RetryPolicy| {
-        block_on(purge(storage, None, &options, &World, now, CommitContext { committer: &log, retry }))
+        block_on(purge(&LogSource::of(storage), None, &options, &World, now, CommitContext { committer: &log, retry }))
     };
     assert_remain(run(&cancelled_after(1)), "version 4 was committed and remains");
     assert_eq!(run(&World).unwrap().versions, [5]);
@@ -81,7 +82,14 @@ fn dropping_a_feature() {
     let table = with_a_vector();
     let (storage, log) = (&table.sample.storage, committer(&table));
     let run = |retry: &dyn RetryPolicy| {
-        block_on(drop_feature(storage, "deletionVectors", false, &World, now, CommitContext { committer: &log, retry }))
+        block_on(drop_feature(
+            &LogSource::of(storage),
+            "deletionVectors",
+            false,
+            &World,
+            now,
+            CommitContext { committer: &log, retry },
+        ))
     };
     assert_remain(run(&cancelled_after(3)), "versions 4, 5 and 6 were committed and remain");
     run(&World).unwrap();
@@ -93,7 +101,14 @@ fn dropping_column_mapping() {
     table.write(&[("a", Some(1)), ("b", Some(2))]);
     let (storage, log) = (&table.sample.storage, committer(&table));
     let run = |retry: &dyn RetryPolicy| {
-        block_on(drop_feature(storage, "columnMapping", false, &World, now, CommitContext { committer: &log, retry }))
+        block_on(drop_feature(
+            &LogSource::of(storage),
+            "columnMapping",
+            false,
+            &World,
+            now,
+            CommitContext { committer: &log, retry },
+        ))
     };
     let error = run(&cancelled_after(0)).unwrap_err();
     assert_eq!((error.kind(), error.message()), (&Kind::Interrupted, "interrupted: nothing was committed"));
@@ -107,7 +122,7 @@ fn enabling_row_tracking() {
     let table = Table::new(&[], false);
     table.write(&[("a", Some(1))]);
     let log = committer(&table);
-    let run = |retry: &dyn RetryPolicy| block_on(enable_row_tracking(&table.sample.storage, &log, &World, retry));
+    let run = |retry: &dyn RetryPolicy| block_on(enable_row_tracking(&table.sample.log, &log, &World, retry));
     assert_remain(run(&cancelled_after(2)), "versions 2 and 3 were committed and remain");
     assert_eq!(run(&World).unwrap(), Enabled { version: 4, files: 0 });
 }
@@ -122,7 +137,14 @@ fn an_optimize() {
     let limits = Limits { commit_bytes: 1, ..Limits::default() };
     let options = OptimizeOptions { limits, ..OptimizeOptions::default() };
     let run = |retry: &dyn RetryPolicy| {
-        block_on(optimize(storage, None, &options, &World, now, CommitContext { committer: &log, retry }))
+        block_on(optimize(
+            &LogSource::of(storage),
+            None,
+            &options,
+            &World,
+            now,
+            CommitContext { committer: &log, retry },
+        ))
     };
     assert_remain(run(&cancelled_after(1)), "version 4 was committed and remains");
     assert_eq!(run(&World).unwrap().versions, [5]);
@@ -137,15 +159,15 @@ fn the_search_for_files_stops() {
     let (storage, log, cancelled) = (&table.sample.storage, committer(&table), cancelled_after(0));
     let (to, options) = (RestoreTo::Version(1), RestoreOptions { dry_run: true, ..RestoreOptions::default() });
     let context = CommitContext { committer: &log, retry: &cancelled };
-    assert_stopped(&block_on(restore(storage, None, &to, options, &World, context)).unwrap_err());
+    assert_stopped(&block_on(restore(&LogSource::of(storage), None, &to, options, &World, context)).unwrap_err());
 
     let (source, target) = (block_on(table.sample.open()).unwrap(), Sample::new());
-    let to = LogCommitter::new(target.storage.clone());
+    let to = LogCommitter::new(target.log.clone());
     let options = CloneOptions { checks_files: true, ..CloneOptions::default() };
-    let cloned = clone(&source, &target.storage, options, &to, &World, &cancelled);
+    let cloned = clone(&source, &target.log, options, &to, &World, &cancelled);
     assert_stopped(&block_on(cloned).unwrap_err());
 
     std::fs::remove_dir_all(table.sample.path("_delta_log")).unwrap();
     let options = ConvertOptions { dry_run: true, ..ConvertOptions::default() };
-    assert_stopped(&block_on(convert(storage, options, &World, &log, &cancelled)).unwrap_err());
+    assert_stopped(&block_on(convert(&LogSource::of(storage), options, &World, &log, &cancelled)).unwrap_err());
 }

@@ -10,9 +10,10 @@ use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::alter::Alteration;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
-use deltic_store::Put;
+use deltic_store::{Put, Syncing};
 use deltic_table::commit::{CommitContext, RetryPolicy};
-use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter, OtherLogFile};
+use deltic_table::log::LogSource;
 use deltic_table::maintenance::{
     DistributedOptimize, Limits, NextTasks, OptimizeOptions, Optimized, RewriteTask, optimize, plan_optimize,
 };
@@ -33,11 +34,11 @@ pub(super) fn z_order(columns: &[&str]) -> OptimizeOptions {
 }
 
 async fn run(table: &Table, options: &OptimizeOptions, committer: &dyn Committer) -> Result<Optimized> {
-    optimize(&table.sample.storage, None, options, &World, now, CommitContext { committer, retry: &World }).await
+    optimize(&table.sample.log, None, options, &World, now, CommitContext { committer, retry: &World }).await
 }
 
 pub(super) fn optimized(table: &Table, options: &OptimizeOptions) -> Optimized {
-    block_on(run(table, options, &LogCommitter::new(table.sample.storage.clone()))).unwrap()
+    block_on(run(table, options, &LogCommitter::new(table.sample.log.clone()))).unwrap()
 }
 
 /// The data files on disk.
@@ -67,7 +68,7 @@ struct Overtaken<F> {
 
 impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Overtaken<F> {
     fn new(table: &Table, before: F) -> Self {
-        Self { log: LogCommitter::new(table.sample.storage.clone()), before: Mutex::new(Some(before)) }
+        Self { log: LogCommitter::new(table.sample.log.clone()), before: Mutex::new(Some(before)) }
     }
 }
 
@@ -76,14 +77,18 @@ impl<F: FnOnce() -> BoxFuture<'static, ()> + Send> Committer for Overtaken<F> {
         self.log.read(version)
     }
 
-    fn commit<'a>(&'a self, version: u64, lines: Lines) -> BoxFuture<'a, Result<Put>> {
+    fn commit<'a>(&'a self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'a, Result<Put>> {
         let before = self.before.lock().unwrap().take();
         Box::pin(async move {
             if let Some(before) = before {
                 before().await;
             }
-            self.log.commit(version, lines).await
+            self.log.commit(version, lines, files).await
         })
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.log.put_other(name, file)
     }
 
     fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
@@ -189,14 +194,18 @@ impl Committer for Failing {
         self.log.read(version)
     }
 
-    fn commit<'a>(&'a self, version: u64, lines: Lines) -> BoxFuture<'a, Result<Put>> {
+    fn commit<'a>(&'a self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'a, Result<Put>> {
         let lost = || Error::storage(false, "the store is gone");
         let works = self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok();
         match (works, self.is_known) {
-            (true, _) => self.log.commit(version, lines),
+            (true, _) => self.log.commit(version, lines, files),
             (false, true) => Box::pin(async move { Err(lost()) }),
             (false, false) => Box::pin(async move { Ok(Put::Unknown(lost())) }),
         }
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.log.put_other(name, file)
     }
 
     fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
@@ -214,7 +223,7 @@ fn a_large_table_takes_several_commits_and_resumes_after_a_failure() {
         let table = two_partitions(&[]);
         let before = table.sorted(&["p", "x"], None);
         let each = OptimizeOptions { limits: Limits { commit_bytes: 1, ..Limits::default() }, ..options() };
-        let log = LogCommitter::new(table.sample.storage.clone());
+        let log = LogCommitter::new(table.sample.log.clone());
         let failing = Failing { log, left: AtomicUsize::new(1), is_known };
         let failed = block_on(run(&table, &each, &failing)).unwrap_err();
         assert!(failed.to_string().contains("the store is gone"), "{failed}");
@@ -251,10 +260,10 @@ impl RetryPolicy for Cancelled {
 #[test]
 fn an_interrupted_run_leaves_no_file() {
     let table = two_partitions(&[]);
-    let log = LogCommitter::new(table.sample.storage.clone());
+    let log = LogCommitter::new(table.sample.log.clone());
     let interrupted = block_on(async {
         let context = CommitContext { committer: &log, retry: &Cancelled };
-        let interrupted = optimize(&table.sample.storage, None, &options(), &World, now, context).await;
+        let interrupted = optimize(&table.sample.log, None, &options(), &World, now, context).await;
         // Files are deleted in the background.
         for _ in 0..100 {
             if data_files(&table).len() == 6 {
@@ -272,7 +281,7 @@ fn an_interrupted_run_leaves_no_file() {
 fn a_plan_equals_the_result() {
     let table = two_partitions(&[VECTORS]);
     for options in [options(), z_order(&["x"])] {
-        let planned = block_on(plan_optimize(&table.sample.storage, None, &options, &World, now)).unwrap();
+        let planned = block_on(plan_optimize(&table.sample.log, None, &options, &World, now)).unwrap();
         let done = optimized(&table, &options);
         assert_eq!(planned, Optimized { versions: Vec::new(), metrics: planned.metrics.clone(), ..done.clone() });
         assert_eq!(done.metrics["numRemovedFiles"], planned.files_to_rewrite);
@@ -329,7 +338,7 @@ fn sorting_does_not_block_the_threads_of_writers() {
     let mut few_threads = tokio::runtime::Builder::new_multi_thread();
     let runtime = few_threads.worker_threads(2).max_blocking_threads(2).enable_all().build().unwrap();
     let options = OptimizeOptions { max_tasks: Some(4), ..z_order(&["x"]) };
-    let committer = LogCommitter::new(table.sample.storage.clone());
+    let committer = LogCommitter::new(table.sample.log.clone());
     let all = async { tokio::time::timeout(Duration::from_secs(120), run(&table, &options, &committer)).await };
     let done = runtime.block_on(all);
     runtime.shutdown_background();
@@ -416,8 +425,9 @@ fn bins_are_rewritten_by_tasks() {
         table.delete("x = 3");
         let (rows, before) = (tracked(&table, properties), data_files(&table));
         let storage = &table.sample.storage;
-        let committer = LogCommitter::new(storage.clone());
-        let plan = || block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
+        let committer = LogCommitter::new(LogSource::of(storage));
+        let plan =
+            || block_on(DistributedOptimize::plan(&LogSource::of(storage), None, &options(), &Numbered, now)).unwrap();
         // A discarded operation leaves no files.
         let mut run = plan();
         let tasks = rewrite_tasks(&mut run);
@@ -453,8 +463,9 @@ fn bins_are_rewritten_by_tasks() {
 fn results_of_tasks_are_checked() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
-    let committer = LogCommitter::new(storage.clone());
-    let plan = || block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
+    let committer = LogCommitter::new(LogSource::of(storage));
+    let plan =
+        || block_on(DistributedOptimize::plan(&LogSource::of(storage), None, &options(), &Numbered, now)).unwrap();
     let (mut run, mut other) = (plan(), plan());
     let tasks = rewrite_tasks(&mut run);
     let written: Vec<_> = tasks.iter().map(|task| run_task(&table, task)).collect();
@@ -487,7 +498,7 @@ fn a_curve_without_columns_is_refused() {
     let table = two_partitions(&[]);
     let options = z_order(&["x"]);
     let storage = &table.sample.storage;
-    let mut run = block_on(DistributedOptimize::plan(storage, None, &options, &Numbered, now)).unwrap();
+    let mut run = block_on(DistributedOptimize::plan(&LogSource::of(storage), None, &options, &Numbered, now)).unwrap();
     let task: Value = serde_json::from_slice(&rewrite_tasks(&mut run)[0]).unwrap();
     for columns in [json!([]), json!([[]]), json!([["x"], []]), json!(vec![["x"]; 65])] {
         let mut wrong = task.clone();
@@ -506,11 +517,12 @@ pub(super) fn tracked(table: &Table, properties: &[(&str, &str)]) -> BTreeSet<St
 fn bins_of_tasks_changed_by_winners_are_left_out() {
     let table = two_partitions(&[]);
     let storage = &table.sample.storage;
-    let mut run = block_on(DistributedOptimize::plan(storage, None, &options(), &Numbered, now)).unwrap();
+    let mut run =
+        block_on(DistributedOptimize::plan(&LogSource::of(storage), None, &options(), &Numbered, now)).unwrap();
     let written: Vec<_> = rewrite_tasks(&mut run).iter().map(|task| run_task(&table, task)).collect();
     table.delete("p = 'a' AND x = 3");
     let before = data_files(&table).len();
-    let committer = LogCommitter::new(storage.clone());
+    let committer = LogCommitter::new(LogSource::of(storage));
     let context = CommitContext { committer: &committer, retry: &World };
     block_on(run.commit(&written, &World, context)).unwrap();
     assert_eq!((run.result().files_lost, run.result().versions.len()), (3, 1));

@@ -27,7 +27,7 @@ fn small(columns: &[&str], bytes: u64) -> OptimizeOptions {
 }
 
 fn planned(table: &Table, options: &OptimizeOptions) -> DistributedOptimize {
-    block_on(DistributedOptimize::plan(&table.sample.storage, None, options, &Numbered, now)).unwrap()
+    block_on(DistributedOptimize::plan(&table.sample.log, None, options, &Numbered, now)).unwrap()
 }
 
 /// The results of the sample tasks with which a commit begins.
@@ -65,7 +65,7 @@ fn write_interval(table: &Table, divided: &Divided, interval: usize, rows: Vec<R
 }
 
 fn commit(table: &Table, run: &mut DistributedOptimize, written: &[Vec<u8>]) -> Result<()> {
-    let committer = LogCommitter::new(table.sample.storage.clone());
+    let committer = LogCommitter::new(table.sample.log.clone());
     block_on(run.commit(written, &World, CommitContext { committer: &committer, retry: &World }))
 }
 

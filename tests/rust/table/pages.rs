@@ -11,6 +11,7 @@ use deltic_protocol::schema::TableSchema;
 use deltic_store::Storage;
 use deltic_table::checkpoint::read::{AddColumns, OpenCheckpoint};
 use deltic_table::checkpoint_writer::checkpoint;
+use deltic_table::log::LogSource;
 use deltic_table::scan::read::{ReadOptions, Reader};
 use deltic_table::scan::task::{FileTask, ReadSpec};
 use futures::TryStreamExt;
@@ -193,7 +194,11 @@ async fn read_checkpoint(bytes: Vec<u8>) -> Result<usize, Error> {
     let size = bytes.len() as u64;
     storage.put(&format!("_delta_log/{name}"), Bytes::from(bytes)).await?;
     let files = vec![LogFile::parse(name, size, 0).unwrap()];
-    let open = OpenCheckpoint::open(&storage, &Checkpoint { version: 3, files, kind: CheckpointKind::Classic }).await?;
+    let open = OpenCheckpoint::open(
+        &LogSource::of(&storage),
+        &Checkpoint { version: 3, files, kind: CheckpointKind::Classic },
+    )
+    .await?;
     let columns = AddColumns { members: vec!["path", "tags"], ..AddColumns::default() };
     open.adds(&columns).try_fold(0, async |rows, adds| Ok(rows + adds.len())).await
 }
@@ -300,7 +305,7 @@ async fn a_panic_of_the_decoder_is_a_corrupt_file() {
     let part = |at: u64| format!("00000000000000000001.checkpoint.{at:010}.0000000002.parquet");
     sample.put(&part(1), parquet(&state));
     sample.put(&part(2), file.bytes());
-    let error = checkpoint(&sample.storage, 0).await.unwrap_err();
+    let error = checkpoint(&sample.log, 0).await.unwrap_err();
     check_refused("a panic", &error, "decoding the Parquet file failed");
     assert!(error.to_string().contains(&part(2)), "{error}");
 }

@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
-use deltic_store::Put;
+use deltic_store::{Put, Syncing};
 use deltic_table::commit::{CommitContext, RetryPolicy};
-use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter, OtherLogFile};
 use deltic_table::copies::{CloneMode, CloneOptions, RestoreOptions, RestoreTo, Restored, clone, restore};
+use deltic_table::log::LogSource;
 use deltic_table::transaction::builder::{Ids, TransactionEnd};
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -45,14 +46,18 @@ impl Committer for Overtaken {
         self.log.read(version)
     }
 
-    fn commit<'a>(&'a self, version: u64, lines: Lines) -> BoxFuture<'a, Result<Put>> {
+    fn commit<'a>(&'a self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'a, Result<Put>> {
         let by = self.by.lock().unwrap().take();
         Box::pin(async move {
             if let Some(by) = by {
-                self.log.commit(version, Lines::of(by.as_bytes())?).await?;
+                self.log.commit(version, Lines::of(by.as_bytes())?, Syncing::default()).await?;
             }
-            self.log.commit(version, lines).await
+            self.log.commit(version, lines, files).await
         })
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.log.put_other(name, file)
     }
 
     fn make_durable<'a>(&'a self, version: u64) -> BoxFuture<'a, Result<()>> {
@@ -67,10 +72,10 @@ impl Committer for Overtaken {
 /// Restores a version; `winner` is committed first.
 async fn back(sample: &Sample, version: u64, winner: &[Value]) -> Result<Restored> {
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
-    let committer = Overtaken { log: LogCommitter::new(sample.storage.clone()), by: Mutex::new(by) };
+    let committer = Overtaken { log: LogCommitter::new(sample.log.clone()), by: Mutex::new(by) };
     let (to, options) = (RestoreTo::Version(version), RestoreOptions::default());
     let context = CommitContext { committer: &committer, retry: &World };
-    restore(&sample.storage, None, &to, options, &World, context).await
+    restore(&sample.log, None, &to, options, &World, context).await
 }
 
 fn conflict(error: &Error) -> Conflict {
@@ -160,9 +165,9 @@ async fn cloned(
     winner: &[Value],
 ) -> Result<TransactionEnd> {
     let by = (!winner.is_empty()).then(|| super::sample::lines(winner));
-    let committer = Overtaken { log: LogCommitter::new(target.storage.clone()), by: Mutex::new(by) };
+    let committer = Overtaken { log: LogCommitter::new(LogSource::of(&target.storage)), by: Mutex::new(by) };
     let options = CloneOptions { deep, mode, ..CloneOptions::default() };
-    clone(&source.open().await?, &target.storage, options, &committer, &World, &World).await
+    clone(&source.open().await?, &LogSource::of(&target.storage), options, &committer, &World, &World).await
 }
 
 #[tokio::test]

@@ -15,6 +15,7 @@ use deltic_protocol::error::Result;
 use deltic_protocol::log::name::{checkpoint_name, commit_name};
 use deltic_store::{Counts, Storage};
 use deltic_table::checkpoint::read::AddColumns;
+use deltic_table::log::LogSource;
 use deltic_table::snapshot::Snapshot;
 use futures::TryStreamExt;
 use parquet::arrow::ArrowWriter;
@@ -25,6 +26,7 @@ use serde_json::{Value, json};
 pub(crate) struct Sample {
     dir: tempfile::TempDir,
     pub(crate) storage: Storage,
+    pub(crate) log: LogSource,
 }
 
 impl Sample {
@@ -41,7 +43,7 @@ impl Sample {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("_delta_log/_sidecars")).unwrap();
         let storage = Storage::open(dir.path().to_str().unwrap(), options).unwrap();
-        Self { dir, storage }
+        Self { dir, log: LogSource::of(&storage), storage }
     }
 
     /// The path of a file of the table.
@@ -110,11 +112,11 @@ impl Sample {
     }
 
     pub(crate) async fn open(&self) -> Result<Snapshot> {
-        Snapshot::open(&self.storage, None).await
+        Snapshot::open(&self.log, None).await
     }
 
     pub(crate) async fn open_at(&self, version: u64) -> Result<Snapshot> {
-        Snapshot::open(&self.storage, Some(version)).await
+        Snapshot::open(&self.log, Some(version)).await
     }
 
     /// Gets and lists of what is awaited, and its outcome.

@@ -524,7 +524,7 @@ async fn hostile_checkpoints_are_corrupt() {
         let mut broken = whole.clone();
         broken[at] ^= 0x55;
         sample.put("00000000000000000002.checkpoint.parquet", &broken);
-        let read = async { live(&Snapshot::open(&sample.storage, None).await?).await };
+        let read = async { live(&Snapshot::open(&sample.log, None).await?).await };
         match read.await {
             Ok(_) => {}
             Err(e) => {

@@ -17,9 +17,9 @@ use deltic_protocol::commit::{Committed, ENGINE_INFO, Failed, PreparedCommit};
 use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::IsolationLevel;
-use deltic_store::{Put, Storage};
+use deltic_store::{Put, Storage, Syncing};
 use deltic_table::commit::{NoDeletionVectors, RetryPolicy, commit, try_commit};
-use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter};
+use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter, OtherLogFile};
 use deltic_table::log::{LogSource, log_file_path};
 use futures::future::BoxFuture;
 use proptest::prelude::*;
@@ -97,7 +97,7 @@ fn lost() -> Error {
 }
 
 impl Committer for Faulty {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, _files: Syncing) -> BoxFuture<'_, Result<Put>> {
         let lines = Bytes::from(lines.to_bytes().unwrap());
         Box::pin(async move {
             let mut state = self.state.lock().unwrap();
@@ -146,6 +146,10 @@ impl Committer for Faulty {
             }
             Ok(found)
         })
+    }
+
+    fn put_other<'a>(&'a self, _name: &'a str, _file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        Box::pin(async { Err(Error::internal("only commits are put")) })
     }
 
     fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
@@ -308,7 +312,7 @@ async fn late(versions: &[u64]) -> (Result<Committed>, Storage) {
     tokio::time::sleep(Duration::from_millis(20)).await;
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
-    (commit(transaction, &LogCommitter::new(storage.clone()), &Attempts(9)).await, storage)
+    (commit(transaction, &LogCommitter::new(LogSource::of(&storage)), &Attempts(9)).await, storage)
 }
 
 #[tokio::test]
@@ -327,17 +331,21 @@ async fn a_cleaned_up_version_is_not_free() {
 struct CleanedBeforePut(LogCommitter, Storage);
 
 impl Committer for CleanedBeforePut {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
         Box::pin(async move {
             self.1.delete(&log_file_path(&commit_name(4))).await?;
             self.1.put(&log_file_path(&commit_name(8)), Bytes::from_static(APPEND.as_bytes())).await?;
             tokio::time::sleep(Duration::from_millis(20)).await;
-            self.0.commit(version, lines).await
+            self.0.commit(version, lines, files).await
         })
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         self.0.read(version)
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.0.put_other(name, file)
     }
 
     fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
@@ -353,10 +361,12 @@ impl Committer for CleanedBeforePut {
 async fn a_commit_after_log_cleanup_stays_and_is_not_acknowledged() {
     let storage = Storage::open("memory://cleaned-before-put", &HashMap::new()).unwrap();
     storage.put(&log_file_path(&commit_name(4)), Bytes::from_static(APPEND.as_bytes())).await.unwrap();
-    let committer = CleanedBeforePut(LogCommitter::new(storage.clone()), storage.clone());
+    let committer = CleanedBeforePut(LogCommitter::new(LogSource::of(&storage)), storage.clone());
     let mut transaction = append("mine");
     transaction.pending.state.as_mut().unwrap().timestamp = Some(1_670_000_000_000);
-    let failed = try_commit(transaction, &committer, &NoDeletionVectors, &Attempts(9)).await.unwrap_err();
+    let failed = try_commit(transaction, &committer, &NoDeletionVectors, &mut Syncing::default(), &Attempts(9))
+        .await
+        .unwrap_err();
     let Failed::Unknown(error) = failed else { panic!("{failed:?}") };
     assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
     assert_eq!(error.version(), Some(5));
@@ -461,7 +471,10 @@ async fn the_type_of_a_failure_has_its_certainty() {
     let check = async |answers: &[Answer], failing_read: usize, attempts: u32, certain: bool| {
         let store = Faulty::new(answers);
         store.state.lock().unwrap().failing_reads.insert(failing_read);
-        let failed = try_commit(append("mine"), &store, &NoDeletionVectors, &Attempts(attempts)).await.unwrap_err();
+        let failed =
+            try_commit(append("mine"), &store, &NoDeletionVectors, &mut Syncing::default(), &Attempts(attempts))
+                .await
+                .unwrap_err();
         assert_eq!(matches!(failed, Failed::NotWritten(_)), certain, "{answers:?}: {failed:?}");
     };
     check(&[Answer::Fails], 0, 9, true).await;
@@ -590,7 +603,7 @@ async fn many_missed_commits_are_read_together() {
 
 /// Commits `appends` times from each of `writers` tasks, and returns the versions.
 async fn compete(store: Arc<dyn Committer>, writers: usize, appends: usize) -> BTreeSet<u64> {
-    let created = store.commit(0, Lines::of(APPEND.as_bytes()).unwrap()).await.unwrap();
+    let created = store.commit(0, Lines::of(APPEND.as_bytes()).unwrap(), Syncing::default()).await.unwrap();
     assert!(matches!(created, Put::Created));
     let tasks: Vec<_> = (0..writers)
         .map(|writer| {
@@ -633,7 +646,7 @@ async fn many_writers_commit_once_on_disk() {
     let dir = tempfile::tempdir().unwrap();
     let options = HashMap::from([("deltic.durability".to_owned(), "none".to_owned())]);
     let storage = Storage::open(dir.path().to_str().unwrap(), &options).unwrap();
-    let versions = compete(Arc::new(LogCommitter::new(storage.clone())), 6, 10).await;
+    let versions = compete(Arc::new(LogCommitter::new(LogSource::of(&storage))), 6, 10).await;
     assert_eq!(versions, (1..=60).collect());
     let log = LogSource::of(&storage).list(0).await.unwrap();
     assert_eq!(log.len(), 61);
@@ -669,7 +682,7 @@ proptest! {
         let store = Faulty::new(&answers);
         store.state.lock().unwrap().failing_reads = failing_reads;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-        let outcome = runtime.block_on(try_commit(append("mine"), &store, &NoDeletionVectors, &Attempts(attempts)));
+        let outcome = runtime.block_on(try_commit(append("mine"), &store, &NoDeletionVectors, &mut Syncing::default(), &Attempts(attempts)));
         let mut state = store.state.into_inner().unwrap();
         // The pending put succeeds after the writer got its result.
         state.land_late_put();

@@ -173,10 +173,18 @@ fn is_wider_decimal(from: &DataType, to: &DataType) -> bool {
     }
 }
 
-/// Whether columns are cast before they are compared: a filter would convert the literal to the column's type instead.
-fn casts_columns(typed: &Typed) -> bool {
-    matches!(&*typed.node, Node::Cast { operand, .. } if has_columns(operand))
-        || typed.parts().into_iter().any(casts_columns)
+/// Whether values may be cast before they are compared, while a filter compares exactly: columns, for which a filter would
+/// convert the literal instead; and literals that are decimals of 38 digits, since such a type may have no room for all digits
+/// after the point (`z = 1.25` is `z = 1` for a `decimal(38,0)`).
+fn may_cast(typed: &Typed) -> bool {
+    let casts = match &*typed.node {
+        Node::Cast { operand, .. } => has_columns(operand),
+        Node::Literal(_) => {
+            matches!(typed.data_type.as_primitive(), Some(PrimitiveType::Decimal { precision: 38, .. }))
+        }
+        _ => false,
+    };
+    casts || typed.parts().into_iter().any(may_cast)
 }
 
 fn has_columns(typed: &Typed) -> bool {
@@ -185,7 +193,7 @@ fn has_columns(typed: &Typed) -> bool {
 
 /// The SQL of a term, if it is a filter of the target that is TRUE in the same rows.
 fn exact_filter(term: &Expression, bound: &BoundExpression, sides: &Sides) -> Option<String> {
-    filter_of(term, sides).filter(|_| !casts_columns(&bound.root))
+    filter_of(term, sides).filter(|_| !may_cast(&bound.root))
 }
 
 fn filter_of(term: &Expression, sides: &Sides) -> Option<String> {

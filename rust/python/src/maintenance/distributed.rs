@@ -43,7 +43,7 @@ pub(crate) struct DistributedOptimize {
 pub(crate) fn optimize_distributed(py: Python<'_>, table: &Table, options_json: &str) -> Result<DistributedOptimize> {
     let options: OptimizeOptions = parse_options(options_json)?;
     let clock = Clock::default();
-    let planned = run(py, CoreOptimize::plan(table.0.storage(), None, &options, &clock, Clock::now))?;
+    let planned = run(py, CoreOptimize::plan(table.0.log(), None, &options, &clock, Clock::now))?;
     Ok(DistributedOptimize { work: Work::new(planned), table: table.0.clone() })
 }
 
@@ -173,7 +173,7 @@ pub(crate) fn convert_distributed(
     dry_run: bool,
 ) -> Result<DistributedConvert> {
     let options = options_of(partition_schema, options_json, dry_run)?;
-    let started = run(py, CoreConvert::begin(table.0.storage(), options, &Clock::default()))?;
+    let started = run(py, CoreConvert::begin(table.0.log(), options, &Clock::default()))?;
     Ok(DistributedConvert { work: Work::new(started), table: table.0.clone() })
 }
 
@@ -234,7 +234,7 @@ pub(crate) fn vacuum_distributed(
     let clock = Clock::default();
     let committer = table.0.committer();
     let context = CommitContext { committer: committer.as_ref(), retry: &clock };
-    let begin = CoreVacuum::begin(table.0.storage(), options, &clock, context);
+    let begin = CoreVacuum::begin(table.0.log(), options, &clock, context);
     let started = run_to_end(py, begin, &clock, |_| None)?;
     Ok(DistributedVacuum { work: Work::new(started), table: table.0.clone(), dry_run })
 }

@@ -45,12 +45,12 @@ impl Commit {
 }
 
 /// The commits of `versions`, the last of which has this metadata. Fails if one is missing.
-pub(super) async fn list(storage: &Storage, versions: RangeInclusive<u64>, last: &Metadata) -> Result<Vec<Commit>> {
+pub(super) async fn list(log: &LogSource, versions: RangeInclusive<u64>, last: &Metadata) -> Result<Vec<Commit>> {
     let (start, end) = versions.into_inner();
     let own_times = Properties::of(last).in_commit_timestamps()?;
     let all_have = own_times.is_some_and(|times| times.since.is_none_or(|(version, _)| version <= start));
     // The adjusted time of a file depends on all files before it; commits with in-commit timestamps do not need it.
-    let listing = LogSource::of(storage).list(if all_have { start } else { 0 }).await?;
+    let listing = log.list(if all_have { start } else { 0 }).await?;
     let mut commits = history::commits(&listing);
     commits.dedup_by_key(|file| file.name.version());
     let times = history::monotone(&commits);
@@ -172,23 +172,23 @@ impl TableAtCommit {
 
 /// The files to read, commit by commit.
 pub(super) fn tasks(
-    storage: Storage,
+    log: LogSource,
     commits: Vec<Commit>,
     table: Option<TableAtCommit>,
 ) -> BoxStream<'static, Result<FileTask>> {
     let Some(table) = table else { return stream::empty().boxed() };
-    let (log, before) = (storage.clone(), storage.clone());
+    let (before, storage) = (log.clone(), log.storage().clone());
     let (first, feed_schema) = (commits.first().map(Commit::version), table.feed_schema.clone());
     stream::iter(commits)
         .map(move |commit| load(log.clone(), commit))
         .buffered(CONCURRENT_COMMITS)
         .and_then(move |loaded| {
-            let (storage, feed_schema) = (before.clone(), feed_schema.clone());
+            let (log, feed_schema) = (before.clone(), feed_schema.clone());
             async move {
                 let (commit, actions) = loaded;
                 // The feed has checked the schema before every later commit.
                 if first == Some(commit.version()) {
-                    check_removed(&storage, &feed_schema, &commit, &actions).await?;
+                    check_removed(&log, &feed_schema, &commit, &actions).await?;
                 }
                 Ok((commit, actions))
             }
@@ -201,21 +201,21 @@ pub(super) fn tasks(
         .boxed()
 }
 
-async fn load(storage: Storage, commit: Commit) -> Result<(Commit, CommitActions)> {
-    let actions = LogSource::of(&storage).load_commit(&commit.file).await?;
+async fn load(log: LogSource, commit: Commit) -> Result<(Commit, CommitActions)> {
+    let actions = log.load_commit(&commit.file).await?;
     Ok((commit, actions))
 }
 
 /// Refuses a commit that removes rows of a schema that it replaces, if their values do not fit the last one.
 async fn check_removed(
-    storage: &Storage,
+    log: &LogSource,
     feed_schema: &FeedSchema,
     commit: &Commit,
     actions: &CommitActions,
 ) -> Result<()> {
     let removes = actions.metadata.is_some() && actions.cdc.is_empty() && actions.remove_rows.num_rows() > 0;
     let Some(before) = commit.version().checked_sub(1).filter(|_| removes) else { return Ok(()) };
-    match Snapshot::open(storage, Some(before)).await {
+    match Snapshot::open(log, Some(before)).await {
         Ok(before) => shape::check_removed(before.shape(), commit.version(), &feed_schema.shape, feed_schema.version),
         // The log begins after that version.
         Err(e) if matches!(e.kind(), Kind::VersionNotFound { .. }) => Ok(()),

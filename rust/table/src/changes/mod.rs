@@ -23,12 +23,12 @@ use deltic_protocol::schema::{DataType, StructField, StructType, TableSchema};
 use futures::{Stream, StreamExt};
 
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::scan::filter::ScanFilter;
 use crate::scan::read::{ReadOptions, Reader};
 use crate::scan::row_tracking;
 use crate::scan::task::{CHANGE_TYPE, ReadSpec};
 use crate::snapshot::Snapshot;
-use deltic_store::Storage;
 
 mod columns;
 mod commits;
@@ -43,7 +43,7 @@ pub use range::Bound;
 /// The changes between two versions, both included. Cloning is cheap beside reading.
 #[derive(Debug, Clone)]
 pub struct ChangeFeed {
-    storage: Storage,
+    log: LogSource,
     spec: ReadSpec,
     schema: SchemaRef,
     versions: Option<RangeInclusive<u64>>,
@@ -61,41 +61,40 @@ impl ChangeFeed {
     /// in which the feed was off, or whose first schema does not fit into the last, and for columns or filters that do
     /// not fit; otherwise those of [`Snapshot::open`].
     pub async fn plan(
-        storage: &Storage,
+        log: &LogSource,
         start: Option<Bound>,
         end: Option<Bound>,
         columns: Option<&[String]>,
         filter: Option<&str>,
     ) -> Result<Self> {
-        let feed = Self::plan_range(storage, start.unwrap_or(Bound::Version(0)), end, columns, filter).await;
-        feed.map_err(|e| e.in_table(storage.location()))
+        let feed = Self::plan_range(log, start.unwrap_or(Bound::Version(0)), end, columns, filter).await;
+        feed.map_err(|e| e.in_table(log.location()))
     }
 
     async fn plan_range(
-        storage: &Storage,
+        log: &LogSource,
         start: Bound,
         end: Option<Bound>,
         columns: Option<&[String]>,
         filter: Option<&str>,
     ) -> Result<Self> {
-        let range = range::resolve(storage, start, end).await?;
-        let last = Snapshot::open(storage, range.last()).await?;
+        let range = range::resolve(log, start, end).await?;
+        let last = Snapshot::open(log, range.last()).await?;
         let mut spec = read_spec(&last, columns)?;
         // Binds columns and filter, so that a mistake in them is an error before anything is read.
-        let schema = Reader::new(storage.clone(), spec.clone())?.schema();
+        let schema = Reader::new(log.storage().clone(), spec.clone())?.schema();
         spec.filter = ScanFilter::bind_some(filter, &spec.schema)?;
-        let mut feed =
-            Self { storage: storage.clone(), spec, schema, versions: None, first: None, commits: Vec::new() };
+        let mut feed = Self { log: log.clone(), spec, schema, versions: None, first: None, commits: Vec::new() };
         let Some(versions) = range.versions(last.version())? else { return Ok(feed) };
         feed.versions = Some(versions.clone());
-        feed.commits = commits::list(storage, versions, last.metadata()).await?;
+        feed.commits = commits::list(log, versions, last.metadata()).await?;
         if let Some(filter) = &feed.spec.filter {
             trim(&mut feed.commits, &*filter.bound(&feed.spec.schema)?)?;
         }
         if let Some(commit) = feed.commits.first() {
             let first = match commit.version() {
                 version if version == last.version() => last.clone(),
-                version => Snapshot::open(storage, Some(version)).await?,
+                version => Snapshot::open(log, Some(version)).await?,
             };
             feed.first = Some(TableAtCommit::new(&first, &last)?);
         }
@@ -114,9 +113,9 @@ impl ChangeFeed {
 
     /// The changes, in the order of the versions. To be polled inside a tokio runtime. Ends after the first error.
     pub fn read(&self, options: ReadOptions) -> Result<impl Stream<Item = Result<RecordBatch>> + Send + use<>> {
-        let reader = Reader::new(self.storage.clone(), self.spec.clone())?;
-        let tasks = commits::tasks(self.storage.clone(), self.commits.clone(), self.first.clone());
-        let location = self.storage.location().to_owned();
+        let reader = Reader::new(self.log.storage().clone(), self.spec.clone())?;
+        let tasks = commits::tasks(self.log.clone(), self.commits.clone(), self.first.clone());
+        let location = self.log.location().to_owned();
         Ok(reader.read_stream(tasks, options).map(move |rows| {
             rows.map_err(|e| if e.is_not_found() { missing_file(e) } else { e }.in_table(location.clone()))
         }))

@@ -7,7 +7,7 @@ use std::ops::RangeInclusive;
 
 use crate::error::{Error, Result};
 use crate::history::Timeline;
-use deltic_store::Storage;
+use crate::log::LogSource;
 
 /// One end of a feed, included in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(super) struct Range {
 }
 
 /// Finds the versions of times; whether given versions exist is not checked.
-pub(super) async fn resolve(storage: &Storage, start: Bound, end: Option<Bound>) -> Result<Range> {
+pub(super) async fn resolve(log: &LogSource, start: Bound, end: Option<Bound>) -> Result<Range> {
     let backwards = |what: String| Err(Error::invalid(format!("{what}; exchange start and end")));
     match (start, end) {
         (Bound::Version(start), Some(Bound::Version(end))) if start > end => {
@@ -42,7 +42,7 @@ pub(super) async fn resolve(storage: &Storage, start: Bound, end: Option<Bound>)
     }
     let is_time = |bound: &Bound| matches!(bound, Bound::Time(_));
     let timeline = match [Some(start), end].iter().flatten().any(is_time) {
-        true => Some(Timeline::load(storage).await?),
+        true => Some(Timeline::load(log).await?),
         false => None,
     };
     Ok(Range {

@@ -15,13 +15,13 @@ use futures::stream::TryStreamExt;
 use super::{Checker, FindingKind, files_of, state_of};
 use crate::checkpoint::read::{AddColumns, OpenCheckpoint};
 use crate::error::{Error, Kind, Result};
-use crate::log::{LogSource, log_file_path};
+use crate::log::log_file_path;
 use crate::snapshot::Snapshot;
 
 impl Checker<'_> {
     /// Compares `_last_checkpoint` with the checkpoints that are there.
     pub(super) async fn hint(&mut self) -> Result<()> {
-        let bytes = match LogSource::of(self.storage).read(LAST_CHECKPOINT).await {
+        let bytes = match self.log.read(LAST_CHECKPOINT).await {
             Ok(bytes) => bytes,
             Err(e) if e.is_not_found() => return Ok(()),
             Err(e) => return Err(e),
@@ -70,7 +70,7 @@ impl Checker<'_> {
                 Some(_) => {}
             }
         }
-        let counted = match OpenCheckpoint::open(self.storage, checkpoint).await {
+        let counted = match OpenCheckpoint::open(self.log, checkpoint).await {
             Ok(open) => {
                 self.hinted_sidecars(hint, checkpoint, &open);
                 count(checkpoint, &open).await
@@ -132,7 +132,7 @@ impl Checker<'_> {
         let Some(mut commits) = self.without(&checkpoint) else { return Ok(()) };
         commits.checksum = None;
         let compared = async {
-            let commits = Snapshot::load_segment(self.storage, commits).await?;
+            let commits = Snapshot::load_segment(self.log, commits).await?;
             let alone = Segment {
                 version: checkpoint.version,
                 checkpoint: Some(checkpoint.clone()),
@@ -140,7 +140,7 @@ impl Checker<'_> {
                 checksum: None,
                 commits: Vec::new(),
             };
-            let alone = Snapshot::load_segment(self.storage, alone).await?;
+            let alone = Snapshot::load_segment(self.log, alone).await?;
             let states = (state_of(&alone).await?, state_of(&commits).await?);
             let files = (files_of(&alone).await?, files_of(&commits).await?);
             Ok::<_, Error>((states, files))

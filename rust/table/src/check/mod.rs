@@ -27,7 +27,7 @@ use crate::error::{Error, Kind, Result, vanished};
 use crate::log::{LogSource, log_file_path, parse_file};
 use crate::snapshot::Snapshot;
 use crate::vector_file::VectorFile;
-use deltic_store::{FileMeta, Storage, decode_path};
+use deltic_store::{FileMeta, decode_path};
 
 mod checkpoints;
 
@@ -91,15 +91,15 @@ pub struct Check {
 ///
 /// # Errors
 /// Those of [`Snapshot::open`], and `Storage` if the store fails. Differences are none.
-pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Result<Check> {
-    let in_table = |e: Error| e.in_table(storage.location());
-    let listing = LogSource::of(storage).list(0).await.map_err(in_table)?;
+pub async fn check(log: &LogSource, version: Option<u64>, files: bool) -> Result<Check> {
+    let in_table = |e: Error| e.in_table(log.location());
+    let listing = log.list(0).await.map_err(in_table)?;
     let mut segment = Segment::choose(&listing, version, true).map_err(in_table)?;
     let version = segment.version;
     // The state is to come from the log alone.
     segment.checksum = None;
-    let snapshot = Snapshot::load_segment(storage, segment).await?;
-    let mut checker = Checker { storage, listing, snapshot, findings: Findings::default() };
+    let snapshot = Snapshot::load_segment(log, segment).await?;
+    let mut checker = Checker { log, listing, snapshot, findings: Findings::default() };
     let checked = async {
         checker.live_files(files).await?;
         checker.hint().await?;
@@ -115,8 +115,8 @@ pub async fn check(storage: &Storage, version: Option<u64>, files: bool) -> Resu
 /// # Errors
 /// Those of reading the log.
 pub(crate) async fn log_findings(snapshot: &Snapshot, listing: Vec<LogFile>) -> Result<Vec<Finding>> {
-    let (storage, snapshot) = (snapshot.storage(), snapshot.clone());
-    let mut checker = Checker { storage, listing, snapshot, findings: Findings::default() };
+    let (log, snapshot) = (snapshot.log(), snapshot.clone());
+    let mut checker = Checker { log, listing, snapshot, findings: Findings::default() };
     checker.live_files(false).await?;
     checker.hint().await?;
     checker.incomplete();
@@ -124,7 +124,7 @@ pub(crate) async fn log_findings(snapshot: &Snapshot, listing: Vec<LogFile>) -> 
 }
 
 struct Checker<'a> {
-    storage: &'a Storage,
+    log: &'a LogSource,
     listing: Vec<LogFile>,
     snapshot: Snapshot,
     findings: Findings,
@@ -156,7 +156,7 @@ impl Checker<'_> {
         if let Some((checksum, _)) = &checksum {
             let commit = match self.snapshot.segment().latest_commit() {
                 Some(file) => {
-                    let bytes = LogSource::of(self.storage).read(&file.file_name).await?;
+                    let bytes = self.log.read(&file.file_name).await?;
                     parse_file(file, &bytes, Wanted::NoFiles)?.commit_info
                 }
                 None => None,
@@ -192,7 +192,7 @@ impl Checker<'_> {
     async fn checksum(&mut self) -> Result<Option<(VersionChecksum, bytes::Bytes)>> {
         let name = LogName::Checksum { version: self.snapshot.version() };
         let Some(file) = self.listing.iter().find(|file| file.name == name) else { return Ok(None) };
-        let bytes = LogSource::of(self.storage).read(&file.file_name).await?;
+        let bytes = self.log.read(&file.file_name).await?;
         match VersionChecksum::parse_old(&bytes, self.snapshot.metadata(), self.snapshot.protocol()) {
             Ok(checksum) => Ok(Some((checksum, bytes))),
             Err(e) => {
@@ -223,7 +223,7 @@ impl Checker<'_> {
 
     /// Checks whether the data files exist, with their sizes.
     async fn data_files(&mut self, files: &AddBatch) -> Result<()> {
-        let (storage, sizes) = (self.storage, files.size());
+        let (storage, sizes) = (self.log.storage(), files.size());
         let ask = |row: usize| {
             let path = files.path().value(row).to_owned();
             let size = sizes.map(|sizes| sizes.value(row)).and_then(|size| u64::try_from(size).ok());
@@ -278,7 +278,7 @@ impl Checker<'_> {
 
     /// Checks whether the files of deletion vectors exist and are long enough.
     async fn vector_files(&mut self, needed: BTreeMap<String, u64>) -> Result<()> {
-        let storage = self.storage;
+        let storage = self.log.storage();
         let ask = |(path, end): (String, u64)| async move {
             let found = storage.head(&path).await;
             (path, end, found)

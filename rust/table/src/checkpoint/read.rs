@@ -21,6 +21,7 @@ use futures::stream::{self, Stream, StreamExt, TryStreamExt};
 use super::action_file::{ActionFile, CONCURRENT_FOOTERS, Footer};
 use super::actions::action_rows;
 use crate::error::{Error, NotFoundFlag, Result};
+use crate::log::LogSource;
 use crate::once::Once;
 use crate::parallel::try_compute;
 use deltic_store::{Storage, decode_path};
@@ -83,20 +84,20 @@ enum Source {
 
 impl OpenCheckpoint {
     /// Reads the footers, and all actions other than file actions.
-    pub async fn open(storage: &Storage, checkpoint: &Checkpoint) -> Result<Self> {
+    pub async fn open(log: &LogSource, checkpoint: &Checkpoint) -> Result<Self> {
         let version = checkpoint.version;
-        Self::open_files(storage, checkpoint).await.map_err(|e| e.at_version(version).in_table(storage.location()))
+        Self::open_files(log, checkpoint).await.map_err(|e| e.at_version(version).in_table(log.location()))
     }
 
-    async fn open_files(storage: &Storage, checkpoint: &Checkpoint) -> Result<Self> {
-        let version = checkpoint.version;
+    async fn open_files(log: &LogSource, checkpoint: &Checkpoint) -> Result<Self> {
+        let (version, storage) = (checkpoint.version, log.storage());
         let paths: Vec<(String, u64)> =
             checkpoint.files.iter().map(|f| (format!("{LOG_DIR}/{}", f.file_name), f.size)).collect();
         let (mut non_file_actions, mut json_actions, mut files) = (NonFileActions::default(), None, Vec::new());
         match checkpoint.kind {
             CheckpointKind::Uuid(CheckpointFormat::Json) => {
-                for (path, _) in &paths {
-                    let bytes = storage.get(path).await?;
+                for ((path, _), file) in paths.iter().zip(&checkpoint.files) {
+                    let bytes = log.read(&file.file_name).await?;
                     let parse = move || parse_commit(&bytes, Origin::Checkpoint(version), Wanted::All);
                     let panicked = |e| Error::internal("parsing a checkpoint failed").caused_by(e);
                     let actions = try_compute(parse, panicked).await.map_err(|e| e.in_file(path))?;

@@ -37,7 +37,6 @@ use crate::checkpoint::read::OpenCheckpoint;
 use crate::error::{Error, Result};
 use crate::file_index::sidecar_stats::{SidecarStats, TAG};
 use crate::file_index::{IndexColumn, PartitionColumn};
-use crate::log::LogSource;
 use crate::log::tail::Tail;
 use crate::snapshot::Snapshot;
 use deltic_store::Storage;
@@ -211,7 +210,7 @@ async fn reusable(work: &Work, previous: &OpenCheckpoint) -> Result<Vec<Reusable
     let mut found: Vec<ReusableSidecar> = found.into_iter().flatten().collect();
     if !found.is_empty() {
         // The last log cleanup may have deleted some since.
-        let there = LogSource::of(work.snapshot.storage()).list_sidecars().await?;
+        let there = work.snapshot.log().list_sidecars().await?;
         let times: HashMap<&str, i64> =
             there.iter().filter_map(|file| Some((file.path.rsplit('/').next()?, file.modified_ms))).collect();
         found.retain_mut(|reusable| match times.get(reusable.sidecar.path.as_str()) {

@@ -33,7 +33,6 @@ use crate::error::{Error, Failed, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
-use deltic_store::Storage;
 
 /// `_last_checkpoint` lists the sidecars only if there are no more than these.
 const HINTED_SIDECARS: usize = 30;
@@ -68,12 +67,12 @@ pub fn is_due(version: u64, interval: u64) -> bool {
 ///
 /// # Errors
 /// As [`of_snapshot`].
-pub async fn checkpoint(storage: &Storage, now_ms: i64) -> Result<u64> {
-    let snapshot = Snapshot::open(storage, None).await?.with_readable_sidecars().await?;
+pub async fn checkpoint(log: &LogSource, now_ms: i64) -> Result<u64> {
+    let snapshot = Snapshot::open(log, None).await?.with_readable_sidecars().await?;
     if let Some(there) = snapshot.checkpoint().await?
         && there.version() == snapshot.version()
         && there.is_our_own().await?
-        && LogSource::of(storage).last_checkpoint().await.is_some_and(|hint| hint.version == there.version())
+        && log.last_checkpoint().await.is_some_and(|hint| hint.version == there.version())
     {
         return Ok(there.version());
     }
@@ -89,7 +88,7 @@ pub async fn of_snapshot(snapshot: &Snapshot, now_ms: i64) -> Result<WrittenChec
     let with_context = |e: Error| e.in_table(snapshot.storage().location()).at_version(snapshot.version());
     let readable = snapshot.with_readable_sidecars().await.map_err(with_context)?;
     let (written, hint) = write(&readable, now_ms).await.map_err(with_context)?;
-    point_to(snapshot.storage(), &hint).await.map_err(with_context)?;
+    point_to(snapshot.log(), &hint).await.map_err(with_context)?;
     Ok(written)
 }
 
@@ -246,16 +245,16 @@ fn hint(written: &WrittenCheckpoint, name: String, now_ms: i64, sidecars: Option
 }
 
 /// Points `_last_checkpoint` to what was written, unless a newer checkpoint is there.
-async fn point_to(storage: &Storage, written: &LastCheckpoint) -> Result<()> {
-    if let Some(hint) = LogSource::of(storage).last_checkpoint().await
+async fn point_to(log: &LogSource, written: &LastCheckpoint) -> Result<()> {
+    if let Some(hint) = log.last_checkpoint().await
         && hint.version > written.version
     {
-        let there = LogSource::of(storage).list(hint.version).await?;
+        let there = log.list(hint.version).await?;
         // A hint whose checkpoint does not exist does not count, or it would stay for ever.
         if there.iter().any(|file| file.name.is_checkpoint() && file.name.version() >= hint.version) {
             return Ok(());
         }
     }
     // If this fails, readers list the whole log and find the checkpoint all the same.
-    storage.put_hint(&log_file_path(LAST_CHECKPOINT), Bytes::from(written.to_json())).await
+    log.storage().put_hint(&log_file_path(LAST_CHECKPOINT), Bytes::from(written.to_json())).await
 }

@@ -14,7 +14,7 @@ use super::vectors::{DeletionVectorStore, NoDeletionVectors};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
 use crate::events::TARGET;
-use deltic_store::Put;
+use deltic_store::{Put, Syncing};
 
 /// How many deletion vectors of a winner are read at once.
 const CONCURRENT_VECTORS: usize = 16;
@@ -25,10 +25,11 @@ const CONCURRENT_VECTORS: usize = 16;
 /// `Conflict` if a winner conflicts with it, `Storage` if the store fails or the retry policy gives up, `Interrupted` if it is
 /// cancelled. After a `Storage` error whose message says so the outcome is unknown: the log tells, by the transaction id.
 pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: &dyn RetryPolicy) -> Result<Committed> {
-    Ok(try_commit(prepared, committer, &NoDeletionVectors, retry).await?)
+    Ok(try_commit(prepared, committer, &NoDeletionVectors, &mut Syncing::default(), retry).await?)
 }
 
 /// As [`commit`], also for commits with deletion vectors, and with errors that tell whether the commit certainly failed.
+/// `files`: the syncing of the files that it names, which the first put takes; if there was no put, it is left.
 ///
 /// # Errors
 /// As [`commit`].
@@ -36,6 +37,7 @@ pub async fn try_commit(
     prepared: PreparedCommit,
     committer: &dyn Committer,
     vectors: &dyn DeletionVectorStore,
+    files: &mut Syncing,
     retry: &dyn RetryPolicy,
 ) -> Result<Committed, Failed> {
     let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::NotWritten)?;
@@ -52,7 +54,7 @@ pub async fn try_commit(
             Step::Put { version, lines } => {
                 log_retry(tried.replace(version), version, attempts);
                 attempts = attempts.saturating_add(1);
-                commit_loop.put_answered(answer(committer.commit(version, lines).await));
+                commit_loop.put_answered(answer(committer.commit(version, lines, std::mem::take(files)).await));
             }
             Step::StoreVectors { vectors: unstored } => commit_loop.vectors_stored(vectors.store(unstored).await),
             Step::ReadVectors { descriptors } => {

@@ -11,7 +11,7 @@ use deltic_protocol::log::name::commit_name;
 use deltic_protocol::property::Properties;
 
 use crate::error::{Error, Result};
-use crate::log::{LogSource, log_file_path};
+use crate::log::log_file_path;
 use crate::snapshot::Snapshot;
 
 /// Loads the state of the table at a snapshot, as far as commits depend on it. Reads protocol and metadata only, unless commits
@@ -56,7 +56,7 @@ async fn load_timestamp(snapshot: &Snapshot, metadata: &Metadata) -> Result<Opti
         return Ok(Some(time));
     }
     let path = log_file_path(&commit_name(version));
-    match LogSource::of(snapshot.storage()).read_commit(version).await? {
+    match snapshot.log().read_commit(version).await? {
         Some(lines) => {
             let with_context = |e: Error| e.at_version(version).in_file(&path).in_table(snapshot.storage().location());
             let info =

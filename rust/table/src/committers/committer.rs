@@ -10,12 +10,16 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use deltic_store::{Body, FileMeta, Put};
+use deltic_store::{Body, FileMeta, Put, Syncing};
 
 /// Writes commits, each version once.
 pub trait Committer: Send + Sync {
-    /// Writes `version` unless it exists. `Unknown` if it is not known whether it was written.
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>>;
+    /// Writes `version` unless it exists, when the `files` that it names are durable. `Unknown` if it is not known whether it
+    /// was written.
+    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>>;
+
+    /// Writes a file of the log that is no commit, unless it exists, in the same way as commits are written.
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>>;
 
     /// Reads `version`, `None` if it does not exist.
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>>;
@@ -39,6 +43,15 @@ pub trait Committer: Send + Sync {
     ) -> BoxFuture<'a, Result<bool>> {
         Box::pin(std::future::ready(Ok(true)))
     }
+}
+
+/// The content of a file of the log that is no commit.
+#[derive(Debug)]
+pub enum OtherLogFile {
+    /// Reconciled actions of several commits.
+    Compacted(Lines),
+    /// What readers can do without. It is not synced: after a power cut it may be missing or incomplete.
+    Hint(Bytes),
 }
 
 /// Identifies the file of a commit, so that a writer can tell whether it was replaced.

@@ -8,21 +8,19 @@
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
 //! `tests/rust/table/storage/dynamodb.rs`, with a scripted DynamoDB and with a real one.
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
-use super::committer::{CommitFile, Committer};
+use super::committer::{CommitFile, Committer, OtherLogFile};
 use super::log::{is_same_table, log_continues_past};
 use crate::error::{Error, Result};
 use crate::log::claimed::ClaimedCommits;
 use crate::log::{LogSource, log_file_path};
 use deltic_store::dynamodb::{Claim, Item, LockTable, TablePaths, now_seconds};
-use deltic_store::{Put, Storage, Syncing};
+use deltic_store::{Put, Syncing};
 
 /// The directory of temporary files, below the log.
 const TEMPORARY: &str = ".tmp";
@@ -30,25 +28,14 @@ const TEMPORARY: &str = ".tmp";
 /// Commits by claiming `_delta_log/<version>.json` in a table of DynamoDB.
 #[derive(Debug, Clone)]
 pub struct DynamoDbCommitter {
-    storage: Storage,
     log: LogSource,
     claimed: ClaimedCommits,
-    /// What the first commit waits for.
-    before: Arc<Mutex<Syncing>>,
 }
 
 impl DynamoDbCommitter {
-    /// Commits to the log of the table at `storage`, if its options name a DynamoDB table for commits.
-    pub fn of(storage: &Storage) -> Option<Self> {
-        let claimed = ClaimedCommits::of(storage)?;
-        Some(Self { storage: storage.clone(), log: LogSource::of(storage), claimed, before: Arc::default() })
-    }
-
-    /// Delays the next commit until the files that it names are durable.
-    #[must_use]
-    pub fn after(self, files: Syncing) -> Self {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
-        self
+    /// Commits to this log, if the options of its storage name a DynamoDB table for commits.
+    pub fn of(log: &LogSource) -> Option<Self> {
+        log.claimed().map(|claimed| Self { log: log.clone(), claimed: claimed.clone() })
     }
 
     /// Writes a file of the log if there is none.
@@ -56,7 +43,7 @@ impl DynamoDbCommitter {
     /// # Errors
     /// Those of the bucket and of DynamoDB; nothing was written then.
     pub async fn put_if_absent(&self, name: &str, data: Bytes) -> Result<Put> {
-        let with_context = |e: Error| e.in_table(self.storage.location()).in_file(log_file_path(name));
+        let with_context = |e: Error| e.in_table(self.log.location()).in_file(log_file_path(name));
         match self.claim(name, data).await.map_err(with_context)? {
             Put::Unknown(lost) => Ok(Put::Unknown(with_context(lost))),
             known => Ok(known),
@@ -77,19 +64,19 @@ impl DynamoDbCommitter {
 
         let temp_path = format!("{TEMPORARY}/{name}.{}", uuid::Uuid::new_v4());
         let temporary = log_file_path(&temp_path);
-        self.storage.put(&temporary, data.clone()).await?;
+        self.log.storage().put(&temporary, data.clone()).await?;
         let claim = match locks.claim(&paths.own, name, &temp_path).await {
             Ok(claim) => claim,
             Err(error) => {
                 // Nothing refers to the file, so it does no harm.
-                let _ = self.storage.delete(&temporary).await;
+                let _ = self.log.storage().delete(&temporary).await;
                 return Err(error);
             }
         };
         match is_ours(&locks, paths, claim, name, &temp_path).await {
             Ok(true) => {}
             Ok(false) => {
-                let _ = self.storage.delete(&temporary).await;
+                let _ = self.log.storage().delete(&temporary).await;
                 return self.finish_winner(paths, name).await;
             }
             // The claim may still arrive. The temporary file stays for the writer that finds the claim.
@@ -97,8 +84,8 @@ impl DynamoDbCommitter {
         }
         // The commit exists now. If a step below fails, the next writer finishes it.
         let item = Item { file_name: name.to_owned(), temp_path, complete: false, expire_time: None };
-        if self.storage.put(&path, data).await.is_ok() && locks.complete(&paths.own, &item).await.is_ok() {
-            let _ = self.storage.delete(&temporary).await;
+        if self.log.storage().put(&path, data).await.is_ok() && locks.complete(&paths.own, &item).await.is_ok() {
+            let _ = self.log.storage().delete(&temporary).await;
         }
         Ok(Put::Created)
     }
@@ -120,11 +107,21 @@ impl DynamoDbCommitter {
 }
 
 impl Committer for DynamoDbCommitter {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
-        let before = std::mem::take(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner));
+    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
         Box::pin(async move {
-            before.wait().await?;
+            files.wait().await?;
             self.put_if_absent(&commit_name(version), Bytes::from(lines.to_bytes()?)).await
+        })
+    }
+
+    /// An item and a file for each, as for commits.
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        Box::pin(async move {
+            let data = match file {
+                OtherLogFile::Compacted(lines) => Bytes::from(lines.to_bytes()?),
+                OtherLogFile::Hint(data) => data,
+            };
+            self.put_if_absent(name, data).await
         })
     }
 
@@ -147,7 +144,7 @@ impl Committer for DynamoDbCommitter {
         file: CommitFile,
         versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(is_same_table(&self.storage, base, file, versions))
+        Box::pin(is_same_table(&self.log, base, file, versions))
     }
 }
 

@@ -2,51 +2,46 @@
 //!
 //! PROTOCOL.md: "Delta Log Entries".
 
-use std::sync::{Arc, Mutex, PoisonError};
-
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
-use super::committer::{CommitFile, Committer, body};
+use super::committer::{CommitFile, Committer, OtherLogFile, body};
 use crate::error::{Kind, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
-use deltic_store::{Put, Storage, Syncing};
+use deltic_store::{Put, Syncing};
 
 /// Commits by putting `_delta_log/<version>.json` if it is absent.
 #[derive(Debug, Clone)]
 pub struct LogCommitter {
-    storage: Storage,
     log: LogSource,
-    /// What the first commit waits for.
-    before: Arc<Mutex<Syncing>>,
 }
 
 impl LogCommitter {
-    /// Commits to the log of the table at `storage`.
-    pub fn new(storage: Storage) -> Self {
-        Self { log: LogSource::of(&storage), storage, before: Arc::default() }
-    }
-
-    /// Delays the next commit until the files that it names are durable. They are synced while the
-    /// commit is written.
-    #[must_use]
-    pub fn after(self, files: Syncing) -> Self {
-        self.before.lock().unwrap_or_else(PoisonError::into_inner).extend(files);
-        self
+    /// Commits to this log.
+    pub fn new(log: LogSource) -> Self {
+        Self { log }
     }
 }
 
 impl Committer for LogCommitter {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
-        let body = body(&lines);
-        let before = std::mem::take(&mut *self.before.lock().unwrap_or_else(PoisonError::into_inner));
-        Box::pin(
-            async move { self.storage.put_if_absent_after(&log_file_path(&commit_name(version)), body, before).await },
-        )
+    /// The files are synced while the commit is written.
+    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
+        let (storage, body) = (self.log.storage(), body(&lines));
+        Box::pin(async move { storage.put_if_absent_after(&log_file_path(&commit_name(version)), body, files).await })
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        let (storage, path) = (self.log.storage(), log_file_path(name));
+        Box::pin(async move {
+            match file {
+                OtherLogFile::Compacted(lines) => storage.put_if_absent(&path, body(&lines)).await,
+                OtherLogFile::Hint(data) => storage.put_hint_if_absent(&path, data).await,
+            }
+        })
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
@@ -54,7 +49,8 @@ impl Committer for LogCommitter {
     }
 
     fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
-        Box::pin(async move { self.storage.make_durable(&log_file_path(&commit_name(version))).await })
+        let storage = self.log.storage();
+        Box::pin(async move { storage.make_durable(&log_file_path(&commit_name(version))).await })
     }
 
     fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
@@ -67,7 +63,7 @@ impl Committer for LogCommitter {
         file: CommitFile,
         versions: &'a [u64],
     ) -> BoxFuture<'a, Result<bool>> {
-        Box::pin(is_same_table(&self.storage, base, file, versions))
+        Box::pin(is_same_table(&self.log, base, file, versions))
     }
 }
 
@@ -83,12 +79,12 @@ pub(super) async fn log_continues_past(log: &LogSource, version: u64) -> Result<
 
 /// [`Committer::is_same_table`] where commits are files of the log.
 pub(super) async fn is_same_table(
-    storage: &Storage,
+    log: &LogSource,
     base: &TableState,
     file: CommitFile,
     versions: &[u64],
 ) -> Result<bool> {
-    match storage.head(&log_file_path(&commit_name(base.version))).await {
+    match log.head_commit(base.version).await {
         Ok(meta) if file.matches(&meta) => return Ok(true),
         Ok(_) => {}
         Err(e) if e.is_not_found() => {}
@@ -96,7 +92,7 @@ pub(super) async fn is_same_table(
     }
     // The commit may be missing because log cleanup deleted it.
     for at in versions {
-        match Snapshot::open(storage, Some(*at)).await {
+        match Snapshot::open(log, Some(*at)).await {
             Ok(snapshot) => return Ok(snapshot.metadata().id == base.metadata.id),
             Err(e) if e.is_not_found() || e.is_version_not_found() || *e.kind() == Kind::Corrupt => {}
             Err(e) if matches!(e.kind(), Kind::Unsupported { .. }) => return Ok(false),

@@ -20,12 +20,12 @@ use super::iceberg::check_unchanged;
 use crate::commit::{RetryPolicy, nothing_committed, unless_cancelled};
 use crate::committers::Committer;
 use crate::error::{Error, Kind, Result};
+use crate::log::LogSource;
 use crate::progress::{Progress, Unit};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{
     CreateMode, HandleCache, Ids, Outcome, TableDefinition, Transaction, TransactionEnd,
 };
-use deltic_store::Storage;
 
 /// Footers that are read at the same time.
 pub(super) const CONCURRENT_FOOTERS: usize = 64;
@@ -74,25 +74,24 @@ pub struct Converted {
 /// `Unsupported` for files of another format's table whose columns are not those of that table; `Invalid` if that table was
 /// written meanwhile; `Interrupted`.
 pub async fn convert(
-    storage: &Storage,
+    log: &LogSource,
     options: ConvertOptions,
     ids: &dyn Ids,
     committer: &dyn Committer,
     retry: &dyn RetryPolicy,
 ) -> Result<Converted> {
     let read = async {
-        let mut conversion = Conversion::begin(storage, options, ids).await?;
+        let mut conversion = Conversion::begin(log, options, ids).await?;
         conversion.read_footers().await?;
         Ok::<_, Error>(conversion)
     };
-    let conversion =
-        unless_cancelled(read, retry, nothing_committed).await.map_err(|e| e.in_table(storage.location()))?;
+    let conversion = unless_cancelled(read, retry, nothing_committed).await.map_err(|e| e.in_table(log.location()))?;
     conversion.commit(ids, committer, retry).await
 }
 
 /// A conversion under way.
 pub(super) struct Conversion {
-    pub(super) storage: Storage,
+    pub(super) log: LogSource,
     options: ConvertOptions,
     pub(super) files: ExistingFiles,
     pub(super) footers: Footers,
@@ -101,10 +100,10 @@ pub(super) struct Conversion {
 }
 
 impl Conversion {
-    pub(super) async fn begin(storage: &Storage, mut options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(storage.location());
+    pub(super) async fn begin(log: &LogSource, mut options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(log.location());
         check_properties(&mut options).map_err(in_table)?;
-        if Snapshot::find(storage).await?.is_some() {
+        if Snapshot::find(log).await?.is_some() {
             return Err(in_table(Error::table_exists()));
         }
         let started = async {
@@ -113,7 +112,7 @@ impl Conversion {
             let mut found = Converted::default();
             let Some(foreign) = &mut options.foreign else {
                 let settings = Settings::of_folders(&options.partition_schema, indexed);
-                let files = of_folder(storage, &options.partition_schema)?;
+                let files = of_folder(log.storage(), &options.partition_schema)?;
                 return Ok((files, settings, found));
             };
             // Physical names that no file has: if a file lacks a field id, Spark looks for the name, and might find that of
@@ -125,17 +124,17 @@ impl Conversion {
             options.properties.insert(MAPPING.to_owned(), "id".to_owned());
             let settings = Settings::of_foreign(&schema, &foreign.partition_by, indexed);
             found.schema = schema;
-            Ok((of_foreign(storage, foreign).await?, settings, found))
+            Ok((of_foreign(log.storage(), foreign).await?, settings, found))
         };
         let (files, settings, found) = started.await.map_err(in_table)?;
-        let (footers, adds) = (Footers::with(storage, settings), Actions::new());
-        Ok(Self { storage: storage.clone(), options, files, footers, found, adds })
+        let (footers, adds) = (Footers::with(log.storage(), settings), Actions::new());
+        Ok(Self { log: log.clone(), options, files, footers, found, adds })
     }
 
     /// Looks at every file.
     async fn read_footers(&mut self) -> Result<()> {
         let files = std::mem::replace(&mut self.files, Box::pin(futures::stream::empty()));
-        let (footers, location) = (self.footers.clone(), self.storage.location().to_owned());
+        let (footers, location) = (self.footers.clone(), self.log.location().to_owned());
         let read = files.map_ok(|file| async {
             let footer = footers.read(&file).await?;
             Ok((file, footer))
@@ -153,7 +152,7 @@ impl Conversion {
     pub(super) fn take(&mut self, file: Existing, footer: Footer) -> Result<()> {
         let Footer { rows, schema, stats } = footer;
         if let Some(schema) = schema {
-            let placed = |e: Error| e.in_file(file.path.clone()).in_table(self.storage.location());
+            let placed = |e: Error| e.in_file(file.path.clone()).in_table(self.log.location());
             if let Some(merged) = take_columns(&self.found.schema, &schema).map_err(placed)? {
                 self.found.schema = merged;
             }
@@ -183,17 +182,17 @@ impl Conversion {
         committer: &dyn Committer,
         retry: &dyn RetryPolicy,
     ) -> Result<Converted> {
-        let Self { storage, options, mut found, adds, .. } = self;
+        let Self { log, options, mut found, adds, .. } = self;
         if options.foreign.is_none() {
             if found.files == 0 {
                 let message = "there is no Parquet file in the folder, so that there is nothing to convert";
-                return Err(Error::not_found(message).in_table(storage.location()));
+                return Err(Error::not_found(message).in_table(log.location()));
             }
             found.schema.fields.extend(options.partition_schema.fields.iter().cloned());
         }
-        let mut transaction = begin(&storage, &options, &found, ids, retry.now_ms()).await?;
+        let mut transaction = begin(&log, &options, &found, ids, retry.now_ms()).await?;
         if let Some(foreign) = &options.foreign {
-            check_unchanged(&storage, &foreign.metadata_files).await?;
+            check_unchanged(log.storage(), &foreign.metadata_files).await?;
         }
         if options.dry_run {
             return Ok(found);
@@ -202,7 +201,7 @@ impl Conversion {
         transaction.add_existing(adds, Map::from_iter([converted_files]));
         let is_there_now = |error: Error| match error.kind() {
             Kind::Conflict(Conflict::ProtocolChanged) => {
-                Error::table_exists().in_table(storage.location()).caused_by(error)
+                Error::table_exists().in_table(log.location()).caused_by(error)
             }
             _ => error,
         };
@@ -263,7 +262,7 @@ fn take_columns(merged: &StructType, file: &StructType) -> Result<Option<StructT
 
 /// The transaction that creates the table.
 async fn begin(
-    storage: &Storage,
+    log: &LogSource,
     options: &ConvertOptions,
     found: &Converted,
     ids: &dyn Ids,
@@ -292,7 +291,7 @@ async fn begin(
     .map(|(name, value)| (name.to_owned(), value))
     .collect();
     let cache = HandleCache::default();
-    let mut transaction = Transaction::create(storage, cache, definition, CreateMode::Error, ids, now_ms).await?;
+    let mut transaction = Transaction::create(log, cache, definition, CreateMode::Error, ids, now_ms).await?;
     transaction.set_operation("CONVERT", parameters);
     Ok(transaction)
 }

@@ -16,6 +16,7 @@ use super::footers::{Footer, Footers, Settings};
 use crate::commit::RetryPolicy;
 use crate::committers::Committer;
 use crate::envelope::{pack, unpack};
+use crate::log::LogSource;
 use crate::transaction::builder::Ids;
 use deltic_store::Storage;
 
@@ -115,8 +116,8 @@ impl DistributedConvert {
     ///
     /// # Errors
     /// As [`convert`](super::convert).
-    pub async fn begin(storage: &Storage, options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
-        let conversion = Conversion::begin(storage, options, ids).await?;
+    pub async fn begin(log: &LogSource, options: ConvertOptions, ids: &dyn Ids) -> Result<Self> {
+        let conversion = Conversion::begin(log, options, ids).await?;
         Ok(Self { conversion, id: ids.unique(), task_sets: 0, step: Step::Between })
     }
 
@@ -133,7 +134,7 @@ impl DistributedConvert {
             Step::Failed => return Err(self.refused("it failed before; begin another conversion")),
         }
         self.step = Step::Failed;
-        let in_table = |e: Error| e.in_table(self.conversion.storage.location());
+        let in_table = |e: Error| e.in_table(self.conversion.log.location());
         let (tasks, files_per_task) = (tasks.max(1), files_per_task.max(1));
         let max_files = tasks.saturating_mul(files_per_task).min(FILES_PER_TASK_SET);
         let files = self.conversion.files.by_ref().take(max_files);
@@ -147,7 +148,7 @@ impl DistributedConvert {
         let groups: Vec<_> = files.chunks(files.len().div_ceil(tasks)).map(<[Existing]>::to_vec).collect();
         let task = |(number, files): (usize, &Vec<Existing>)| {
             let settings = self.conversion.footers.settings().clone();
-            let location = self.conversion.storage.location().to_owned();
+            let location = self.conversion.log.location().to_owned();
             pack(
                 TASK,
                 &FootersTask { location, task_set_id: self.task_set_id(), number, settings, files: files.clone() },
@@ -216,7 +217,7 @@ impl DistributedConvert {
 
     fn refused(&self, instead: &str) -> Error {
         let message = format!("the conversion cannot do this now: {instead}");
-        Error::invalid(message).in_table(self.conversion.storage.location())
+        Error::invalid(message).in_table(self.conversion.log.location())
     }
 
     /// Commits.

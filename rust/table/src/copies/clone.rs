@@ -30,6 +30,7 @@ use crate::checkpoint::read::AddColumns;
 use crate::commit::{RetryPolicy, nothing_committed, unless_cancelled};
 use crate::committers::Committer;
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
 use crate::vector_file::literal;
@@ -109,7 +110,7 @@ impl CloneMetrics {
 /// writer changed the clone meanwhile; `Interrupted`.
 pub async fn clone(
     source: &Snapshot,
-    target: &Storage,
+    target: &LogSource,
     options: CloneOptions,
     committer: &dyn Committer,
     ids: &dyn Ids,
@@ -121,7 +122,7 @@ pub async fn clone(
             Preparation::Unchanged(version) => return Ok(TransactionEnd::Replayed(version)),
         };
     // Every check that could refuse the clone was made before: copying comes last.
-    let copied = copy_all(source.storage(), target, copies, retry).await?;
+    let copied = copy_all(source.storage(), target.storage(), copies, retry).await?;
     (metrics.num_copied_files, metrics.copied_files_size) = copied;
     transaction.count(metrics.metrics());
     transaction.commit(committer, retry).await
@@ -144,7 +145,7 @@ pub struct ClonePlan {
 /// Those of [`clone`], except those of copying and committing.
 pub async fn plan_clone(
     source: &Snapshot,
-    target: &Storage,
+    target: &LogSource,
     options: CloneOptions,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
@@ -153,7 +154,7 @@ pub async fn plan_clone(
         Preparation::Ready(prepared) => *prepared,
         Preparation::Unchanged(version) => return Ok(ClonePlan { version, num_added: 0, metrics: Map::new() }),
     };
-    let counting = count_all(source.storage(), target, prepared.copies);
+    let counting = count_all(source.storage(), target.storage(), prepared.copies);
     let counted = unless_cancelled(counting, retry, nothing_committed).await?;
     (prepared.metrics.num_copied_files, prepared.metrics.copied_files_size) = counted;
     prepared.transaction.abandon().await;
@@ -182,14 +183,15 @@ struct PreparedClone {
 /// Checks a clone, and compares both tables.
 async fn prepare(
     source: &Snapshot,
-    target: &Storage,
+    target: &LogSource,
     options: CloneOptions,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
 ) -> Result<Preparation> {
-    check_apart(source.storage(), target).await?;
+    let (from, to) = (source.storage(), target.storage());
+    check_apart(from, to).await?;
     if !options.deep {
-        target.check_reachable(&decode_path(&source.storage().absolute_uri("_")?)?)?;
+        to.check_reachable(&decode_path(&from.absolute_uri("_")?)?)?;
     }
     let mut metrics = CloneMetrics::default();
     let commit = commit_options(source, &options)?;
@@ -204,10 +206,10 @@ async fn prepare(
     }
     let existing = transaction.replaced().cloned();
     let gives_ids = transaction.gives_row_ids()?;
-    let mut plan = Plan::new(source, target, options.deep, gives_ids);
+    let mut plan = Plan::new(source, to, options.deep, gives_ids);
     plan.checks_files = options.checks_files;
     if !options.deep {
-        plan.real_root = target.real_path("").await?;
+        plan.real_root = to.real_path("").await?;
     }
     let compared = async {
         if let Some(snapshot) = &existing {

@@ -23,9 +23,9 @@ use crate::checkpoint::read::AddColumns;
 use crate::commit::{CommitContext, nothing_committed, unless_cancelled};
 use crate::error::{Error, Result};
 use crate::history;
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions, remove_columns};
-use deltic_store::Storage;
 
 /// The version to restore.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -97,7 +97,7 @@ impl Restored {
 /// `Conflict` if another writer changed files or metadata meanwhile; `Unsupported` if deltic could not write the table;
 /// `Interrupted`.
 pub async fn restore(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     to: &RestoreTo,
     options: RestoreOptions,
@@ -105,7 +105,7 @@ pub async fn restore(
     context: CommitContext<'_>,
 ) -> Result<Restored> {
     let CommitContext { committer, retry } = context;
-    let in_table = |e: Error| e.in_table(storage.location());
+    let in_table = |e: Error| e.in_table(log.location());
     let (mut commit, has_app_id) = (options.commit.clone(), options.commit.app_id.is_some());
     "RESTORE".clone_into(&mut commit.operation);
     commit.commit_empty = true;
@@ -114,7 +114,7 @@ pub async fn restore(
         RestoreTo::Time(_, time) => members(json!({"version": null, "timestamp": time})),
     };
     let cache = HandleCache { latest, now_ms: Some(retry.now_ms()), ..HandleCache::default() };
-    let mut transaction = Transaction::begin(storage, cache, commit, ids).await?;
+    let mut transaction = Transaction::begin(log, cache, commit, ids).await?;
     if let Some(version) = transaction.already_committed_version() {
         return Ok(Restored { version: Some(version), ..Restored::default() });
     }
@@ -153,7 +153,7 @@ fn members(value: Value) -> Map<String, Value> {
 async fn older(newest: &Snapshot, to: &RestoreTo) -> Result<Snapshot> {
     let version = match to {
         RestoreTo::Version(version) => *version,
-        RestoreTo::Time(time, _) => history::version_at(newest.storage(), *time).await?,
+        RestoreTo::Time(time, _) => history::version_at(newest.log(), *time).await?,
     };
     newest.at(version).await
 }

@@ -14,10 +14,10 @@ use crate::checkpoint_writer::checkpoint;
 use crate::commit::{CommitContext, CommitSeries};
 use crate::error::{Error, Result};
 use crate::events::TARGET;
+use crate::log::LogSource;
 use crate::maintenance::{Footers, ReorgOptions, remove_column_mapping, reorganize};
 use crate::transaction::builder::{HandleCache, Ids, Outcome, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::writer::Clock;
-use deltic_store::Storage;
 
 mod traces;
 mod truncation;
@@ -33,7 +33,7 @@ const CHECKPOINTS: usize = 3;
 /// of committing, of reading the log and of writing checkpoints. Steps that were done remain: running it again continues from
 /// there.
 pub async fn drop_feature(
-    storage: &Storage,
+    log: &LogSource,
     name: &str,
     truncates_history: bool,
     ids: &dyn Ids,
@@ -42,14 +42,14 @@ pub async fn drop_feature(
 ) -> Result<Box<Outcome>> {
     let commits = CommitSeries::after(&[], context.retry);
     let context = CommitContext { retry: &commits, ..context };
-    let steps = Steps { storage, name, ids, clock, context };
+    let steps = Steps { log, name, ids, clock, context };
     let dropped = steps.drop(truncates_history).await;
-    dropped.map_err(|e| commits.name_committed_versions(e).in_table(storage.location()))
+    dropped.map_err(|e| commits.name_committed_versions(e).in_table(log.location()))
 }
 
 /// The steps of dropping one feature.
 struct Steps<'a> {
-    storage: &'a Storage,
+    log: &'a LogSource,
     name: &'a str,
     ids: &'a dyn Ids,
     clock: Clock,
@@ -115,7 +115,7 @@ impl Steps<'_> {
     /// Rewrites files. Returns the version without any such file, if no other writer's commit is in between.
     async fn rewrite(&self, footers: Footers) -> Result<Option<u64>> {
         let options = ReorgOptions { footers, ..ReorgOptions::default() };
-        let done = Box::pin(reorganize(self.storage, None, &options, self.ids, self.clock, self.context)).await?;
+        let done = Box::pin(reorganize(self.log, None, &options, self.ids, self.clock, self.context)).await?;
         let (read, versions) = (done.files.read_version, done.files.versions);
         let newest = versions.last().copied().unwrap_or(read);
         let is_alone = newest.checked_sub(read) == u64::try_from(versions.len()).ok();
@@ -134,7 +134,7 @@ impl Steps<'_> {
     }
 
     async fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
-        Transaction::begin(self.storage, HandleCache::default(), options, self.ids).await
+        Transaction::begin(self.log, HandleCache::default(), options, self.ids).await
     }
 
     /// An empty commit and a checkpoint of it.
@@ -143,7 +143,7 @@ impl Steps<'_> {
         let operation = "Empty Commit".to_owned();
         let empty = TransactionOptions { operation, commit_empty: true, ..TransactionOptions::default() };
         self.begin(empty).await?.commit(committer, retry).await?;
-        checkpoint(self.storage, retry.now_ms()).await?;
+        checkpoint(self.log, retry.now_ms()).await?;
         Ok(())
     }
 
@@ -158,7 +158,7 @@ impl Steps<'_> {
     }
 
     async fn checkpoint_if_possible(&self) {
-        if let Err(error) = checkpoint(self.storage, self.context.retry.now_ms()).await {
+        if let Err(error) = checkpoint(self.log, self.context.retry.now_ms()).await {
             log::warn!(target: TARGET, "the feature was dropped, and the checkpoint after it failed: {error}");
         }
     }

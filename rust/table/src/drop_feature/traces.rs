@@ -17,7 +17,6 @@ use crate::checkpoint::read::OpenCheckpoint;
 use crate::cleanup::single_file_checkpoint;
 use crate::error::Result;
 use crate::history::commits;
-use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 
 /// Commits that are read at once.
@@ -34,7 +33,7 @@ pub(super) enum LogTraces {
 
 /// Where the log up to a snapshot has traces of a feature, of which the state of that snapshot has none.
 pub(super) async fn first_without_traces(snapshot: &Snapshot, name: &str) -> Result<LogTraces> {
-    let log = LogSource::of(snapshot.storage());
+    let log = snapshot.log();
     let mut listing = log.list(0).await?;
     listing.retain(|file| file.name.version() <= snapshot.version());
     if name == "checkpointProtection" {
@@ -83,7 +82,7 @@ async fn metadata_before(
 ) -> Result<bool> {
     let Some(last) = unused_since.checked_sub(1).filter(|last| *last >= first) else { return Ok(false) };
     match Segment::choose(listing, Some(last), true) {
-        Ok(segment) => uses_feature(Snapshot::open_segment(snapshot.storage(), segment).await?.metadata(), name),
+        Ok(segment) => uses_feature(Snapshot::open_segment(snapshot.log(), segment).await?.metadata(), name),
         // No version before can be read.
         Err(_) => Ok(false),
     }
@@ -113,7 +112,7 @@ fn has_traces(actions: &CommitActions, name: &str) -> Result<bool> {
 async fn newest_v2_checkpoint(snapshot: &Snapshot, listing: &[LogFile]) -> Result<Option<u64>> {
     for file in listing.iter().rev().filter(|file| file.size > 0) {
         let Some(checkpoint) = single_file_checkpoint(file) else { continue };
-        let is_v2 = match (&checkpoint.kind, OpenCheckpoint::open(snapshot.storage(), &checkpoint).await) {
+        let is_v2 = match (&checkpoint.kind, OpenCheckpoint::open(snapshot.log(), &checkpoint).await) {
             (CheckpointKind::Uuid(_), _) => true,
             (_, Ok(open)) => open.non_file_actions().checkpoint_metadata.is_some() || !open.sidecars().is_empty(),
             (_, Err(e)) if e.is_corrupt() => true,

@@ -21,7 +21,6 @@ use crate::checkpoint_writer::of_snapshot;
 use crate::cleanup::truncate_log;
 use crate::error::{Error, Result};
 use crate::history::{Timeline, commits};
-use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{Outcome, TransactionOptions};
 
@@ -72,7 +71,7 @@ impl Steps<'_> {
     /// Deletes the log before the version `first`, if that is old enough.
     async fn truncate(&self, first: u64, retention_ms: i64) -> Result<()> {
         let now_ms = self.context.retry.now_ms();
-        let timeline = Timeline::load(self.storage).await?;
+        let timeline = Timeline::load(self.log).await?;
         let Some(replaced_ms) = timeline.time_of(first).await? else {
             return Err(Error::corrupt(format!("the log lacks the commit of version {first}")).at_version(first));
         };
@@ -86,14 +85,14 @@ impl Steps<'_> {
         if !has_checkpoint(&snapshot).await? {
             of_snapshot(&snapshot, now_ms).await?;
         }
-        truncate_log(self.storage, first, now_ms).await?;
+        truncate_log(self.log, first, now_ms).await?;
         Ok(())
     }
 
     /// Refuses a log that lacks a commit. A compaction may have it, but it cannot be searched for traces of single versions, and
     /// is not used with a checkpoint of one of its versions.
     async fn refuse_gaps(&self) -> Result<()> {
-        let commits = commits(&LogSource::of(self.storage).list(0).await?);
+        let commits = commits(&self.log.list(0).await?);
         let versions = commits.iter().map(|file| file.name.version());
         let gap = versions.clone().zip(versions.skip(1)).find(|(one, next)| one.saturating_add(1) != *next);
         let Some((before, _)) = gap else { return Ok(()) };

@@ -37,6 +37,21 @@ impl LogSource {
         Self { storage: storage.clone(), claimed: ClaimedCommits::of(storage) }
     }
 
+    /// Where the table is. Files other than those of the log are read there.
+    pub fn storage(&self) -> &Storage {
+        &self.storage
+    }
+
+    /// The location of the table.
+    pub fn location(&self) -> &str {
+        self.storage.location()
+    }
+
+    /// The commits that DynamoDB has, if it makes the commits of this table.
+    pub(crate) fn claimed(&self) -> Option<&ClaimedCommits> {
+        self.claimed.as_ref()
+    }
+
     /// All log files from `version` on. A missing folder is an empty log.
     ///
     /// Takes one LIST, and one more if the first has a gap: it may have missed a commit that was made meanwhile.
@@ -55,6 +70,16 @@ impl LogSource {
         let found = self.storage.list_from(LOG_DIR, &version_prefix(version)).await?;
         let name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
         Ok(found.iter().filter_map(|f| LogFile::parse(&name(&f.path), f.size, f.modified_ms)).collect())
+    }
+
+    /// All files in the log's folder, whatever they are.
+    pub(crate) async fn list_everything(&self) -> Result<Vec<FileMeta>> {
+        self.storage.list_from(LOG_DIR, "").await
+    }
+
+    /// The files of a folder of the log, such as that of staged commits. A missing folder is empty.
+    pub(crate) async fn list_folder(&self, folder: &str) -> Result<Vec<FileMeta>> {
+        self.storage.list_some(&format!("{LOG_DIR}/{folder}")).await
     }
 
     /// The sidecar files of checkpoints.
@@ -90,6 +115,11 @@ impl LogSource {
         let file = file.clone();
         let parse = move || reader::parse_file(&file, &bytes, Wanted::All);
         try_compute(parse, |e| Error::internal("parsing a commit failed").caused_by(e)).await
+    }
+
+    /// The file of a commit, without its content.
+    pub async fn head_commit(&self, version: u64) -> Result<FileMeta> {
+        self.storage.head(&log_file_path(&commit_name(version))).await
     }
 
     /// The commit of a version, `None` if there is none.

@@ -89,7 +89,7 @@ async fn run(
     let listed = list_in(snapshot, &chosen, is_taken).await?;
     let bins = within_one_commit(pack::compact(listed.candidates, target.min(MAX_BYTES)), MAX_BYTES);
     let cache = HandleCache { state: Some(base.clone()), latest: None, now_ms: Some(clock()) };
-    let mut transaction = Transaction::begin(snapshot.storage(), cache, TransactionOptions::default(), ids).await?;
+    let mut transaction = Transaction::begin(snapshot.log(), cache, TransactionOptions::default(), ids).await?;
     let (options, layout) = (OptimizeOptions::default(), Layout::Compact);
     let commit = commit_options(&layout, &options, true);
     let rewriting = rewriting(&mut transaction, snapshot, layout, target, &options, clock)?;

@@ -78,17 +78,17 @@ impl BinCommits<'_> {
     }
 
     async fn attempt(&self, bins: &mut [Rewritten], done: &mut Optimized) -> Result<()> {
-        let storage = self.snapshot.storage();
+        let log = self.snapshot.log();
         let cache =
             HandleCache { state: Some(self.base.clone()), latest: None, now_ms: Some(self.context.retry.now_ms()) };
-        let mut transaction = Transaction::begin(storage, cache, self.options.clone(), self.ids).await?;
+        let mut transaction = Transaction::begin(log, cache, self.options.clone(), self.ids).await?;
         let counts = counters(bins);
         let metrics = counts.iter().map(|(name, value)| ((*name).to_owned(), json!(value.to_string())));
         let removed = bins.iter().flat_map(|bin| bin.bin.files.iter().map(|file| file.add.clone()));
         let files = bins.iter().flat_map(|bin| bin.files.iter().cloned()).collect();
         transaction.rearrange(removed, files, metrics.collect(), self.context.retry.now_ms())?;
         for bin in bins.iter_mut() {
-            std::mem::replace(&mut bin.unclaimed, Unclaimed::new(storage.clone())).claim();
+            std::mem::replace(&mut bin.unclaimed, Unclaimed::new(log.storage().clone())).claim();
         }
         if let TransactionEnd::Committed(outcome) =
             transaction.commit(self.context.committer, self.context.retry).await?

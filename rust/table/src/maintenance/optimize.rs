@@ -19,6 +19,7 @@ use super::options::{OptimizeOptions, Optimized, PartitionToOptimize};
 use super::pack::{self, Bin};
 use crate::commit::{CommitContext, CommitSeries, nothing_committed, stop_if_cancelled};
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::parallel::{run_to_end, spawn_async, worker_count};
 use crate::post_commit::HandleState;
 use crate::progress::{Progress, Unit};
@@ -27,7 +28,7 @@ use crate::scan::plan::read_spec;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
-use deltic_store::{Stop, Storage};
+use deltic_store::Stop;
 
 /// The default target size of files in bytes, as in delta-spark.
 const TARGET_FILE_SIZE: u64 = 1 << 30;
@@ -49,14 +50,14 @@ pub(super) struct Plan {
 /// # Errors
 /// As [`optimize`], except those of reading data files, of writing and of committing.
 pub async fn plan_optimize(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &OptimizeOptions,
     ids: &dyn Ids,
     clock: Clock,
 ) -> Result<Optimized> {
-    let planned = plan(storage, latest, options, ids, clock).await;
-    Ok(planned.map_err(|e| e.in_table(storage.location()))?.result)
+    let planned = plan(log, latest, options, ids, clock).await;
+    Ok(planned.map_err(|e| e.in_table(log.location()))?.result)
 }
 
 /// Rewrites files of the newest version and commits them, in one or several versions.
@@ -66,7 +67,7 @@ pub async fn plan_optimize(
 /// another writer changed the table's schema or properties meanwhile, those of reading and writing, `Interrupted`. Earlier
 /// commits remain: running it again continues from there.
 pub async fn optimize(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &OptimizeOptions,
     ids: &dyn Ids,
@@ -74,19 +75,19 @@ pub async fn optimize(
     context: CommitContext<'_>,
 ) -> Result<Optimized> {
     let commits = CommitSeries::after(&[], context.retry);
-    let optimized = run(storage, latest, options, ids, clock, CommitContext { retry: &commits, ..context }).await;
-    optimized.map_err(|e| commits.name_committed_versions(e).in_table(storage.location()))
+    let optimized = run(log, latest, options, ids, clock, CommitContext { retry: &commits, ..context }).await;
+    optimized.map_err(|e| commits.name_committed_versions(e).in_table(log.location()))
 }
 
 async fn run(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &OptimizeOptions,
     ids: &dyn Ids,
     clock: Clock,
     context: CommitContext<'_>,
 ) -> Result<Optimized> {
-    let plan = plan(storage, latest, options, ids, clock).await?;
+    let plan = plan(log, latest, options, ids, clock).await?;
     let commit_options = commit_options(&plan.rewriting.layout, options, false);
     plan.rewrite_and_commit(commit_options, ids, context).await
 }
@@ -244,7 +245,7 @@ pub(super) fn split_into_commits(bins: Vec<Bin>, commit_bytes: u64) -> Vec<Vec<B
 /// # Errors
 /// As [`plan_optimize`].
 pub(super) async fn plan(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &OptimizeOptions,
     ids: &dyn Ids,
@@ -252,7 +253,7 @@ pub(super) async fn plan(
 ) -> Result<Plan> {
     check(options)?;
     let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
-    let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
+    let mut transaction = Transaction::begin(log, cache, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::load(&snapshot).await?;
     let shape = snapshot.shape();

@@ -16,12 +16,12 @@ use super::options::{OptimizeOptions, Optimized};
 use super::pack;
 use crate::commit::CommitContext;
 use crate::error::Result;
+use crate::log::LogSource;
 use crate::post_commit::HandleState;
 use crate::scan::dropped_columns::{KnownColumns, may_have_dropped_columns};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionOptions};
 use crate::write::writer::Clock;
-use deltic_store::Storage;
 
 /// The name of the operation in the commit info.
 const OPERATION: &str = "REORG";
@@ -68,13 +68,13 @@ pub(crate) struct Reorganized {
 /// # Errors
 /// As [`reorganize`], except those of reading rows, of writing and of committing.
 pub(crate) async fn plan_reorganize(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &ReorgOptions,
     ids: &dyn Ids,
     clock: Clock,
 ) -> Result<Reorganized> {
-    let (plan, found) = plan(storage, latest, options, ids, clock).await?;
+    let (plan, found) = plan(log, latest, options, ids, clock).await?;
     Ok(Reorganized { files: plan.result, ..found })
 }
 
@@ -84,14 +84,14 @@ pub(crate) async fn plan_reorganize(
 /// # Errors
 /// As [`optimize`](super::optimize), and those of reading footers.
 pub(crate) async fn reorganize(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &ReorgOptions,
     ids: &dyn Ids,
     clock: Clock,
     context: CommitContext<'_>,
 ) -> Result<Reorganized> {
-    let (plan, found) = plan(storage, latest, options, ids, clock).await?;
+    let (plan, found) = plan(log, latest, options, ids, clock).await?;
     let parameters = [("predicate", json!("[]")), ("applyPurge", json!(true))];
     let parameters = parameters.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
     let user_metadata = options.user_metadata.clone();
@@ -105,7 +105,7 @@ pub(crate) async fn reorganize(
 }
 
 async fn plan(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &ReorgOptions,
     ids: &dyn Ids,
@@ -115,7 +115,7 @@ async fn plan(
     let options = &OptimizeOptions { max_tasks: options.max_tasks, ..OptimizeOptions::default() };
     check(options)?;
     let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
-    let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
+    let mut transaction = Transaction::begin(log, cache, TransactionOptions::default(), ids).await?;
     let snapshot = transaction.snapshot().await?;
     let base = HandleState::load(&snapshot).await?;
     let target = target_file_size(options, &snapshot)?;

@@ -15,7 +15,6 @@ use deltic_protocol::log::name::commit_name;
 use deltic_protocol::log::segment::LogFile;
 
 use crate::error::{Error, Result};
-use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::Committed;
 
@@ -97,12 +96,12 @@ impl CachedLogTail {
     /// # Errors
     /// Those of reading the log.
     pub(super) async fn newest(&self, checksum: Option<&VersionChecksum>) -> Result<Snapshot> {
-        let storage = self.snapshot.storage();
+        let log = self.snapshot.log();
         let mut commits = self.commits.clone();
-        let Some((last, _)) = commits.last_mut() else { return Snapshot::open(storage, None).await };
-        let listing = LogSource::of(storage).list(self.version()).await?;
+        let Some((last, _)) = commits.last_mut() else { return Snapshot::open(log, None).await };
+        let listing = log.list(self.version()).await?;
         let is_last = |file: &&LogFile| file.name == last.name && file.size == last.size;
-        let Some(listed) = listing.iter().find(is_last) else { return Snapshot::open(storage, None).await };
+        let Some(listed) = listing.iter().find(is_last) else { return Snapshot::open(log, None).await };
         // The time in the listing is the store's, by which the log is recognised later.
         *last = listed.clone();
         let snapshot = self.snapshot.followed_by(commits, checksum.cloned()).await?;

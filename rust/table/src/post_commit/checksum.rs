@@ -13,12 +13,12 @@ use futures::TryStreamExt;
 use super::handle_state::HandleState;
 use crate::checkpoint::read::AddColumns;
 use crate::commit::load_table_state;
-use crate::committers::put_hint_file;
+use crate::committers::{Committer, OtherLogFile};
 use crate::error::{Error, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::Committed;
-use deltic_store::{Put, Storage};
+use deltic_store::Put;
 
 /// The transaction id of the commit.
 pub(super) fn txn_id(committed: &Committed) -> Option<&str> {
@@ -27,7 +27,8 @@ pub(super) fn txn_id(committed: &Committed) -> Option<&str> {
 
 /// Writes the checksum of a commit, if the counts before it are known.
 pub(super) async fn write_incremental_checksum(
-    storage: &Storage,
+    log: &LogSource,
+    committer: &dyn Committer,
     committed: &Committed,
     known: Option<&HandleState>,
 ) -> Result<Option<VersionChecksum>> {
@@ -37,7 +38,7 @@ pub(super) async fn write_incremental_checksum(
             Some(checksum) => Some(checksum.clone()),
             None => return Ok(None),
         },
-        (Some(before), _) => match read_checksum(storage, before).await {
+        (Some(before), _) => match read_checksum(log, before).await {
             Some(checksum) => Some(checksum),
             None => return Ok(None),
         },
@@ -53,24 +54,29 @@ pub(super) async fn write_incremental_checksum(
         in_commit_timestamp: committed.in_commit_timestamp,
     };
     let Some(checksum) = next_checksum(before.as_ref(), delta) else { return Ok(None) };
-    put_checksum(storage, committed.version, &checksum).await?;
+    put_checksum(log, committer, committed.version, &checksum).await?;
     Ok(Some(checksum))
 }
 
 /// The checksum of a version; `None` also if it cannot be read.
-async fn read_checksum(storage: &Storage, version: u64) -> Option<VersionChecksum> {
-    let bytes = LogSource::of(storage).read(&checksum_name(version)).await.ok()?;
+async fn read_checksum(log: &LogSource, version: u64) -> Option<VersionChecksum> {
+    let bytes = log.read(&checksum_name(version)).await.ok()?;
     VersionChecksum::parse(&bytes).ok()
 }
 
 /// Writes a checksum, but does not replace one that can be read. Readers can do without it, so it is not synced; one that is
 /// damaged after a power cut is written again.
-async fn put_checksum(storage: &Storage, version: u64, checksum: &VersionChecksum) -> Result<()> {
+async fn put_checksum(
+    log: &LogSource,
+    committer: &dyn Committer,
+    version: u64,
+    checksum: &VersionChecksum,
+) -> Result<()> {
     let (name, text) = (checksum_name(version), Bytes::from(checksum.to_json()?));
-    match put_hint_file(storage, &name, text.clone()).await? {
+    match committer.put_other(&name, OtherLogFile::Hint(text.clone())).await? {
         Put::Created => Ok(()),
-        Put::Exists if read_checksum(storage, version).await.is_none() => {
-            storage.put_hint(&log_file_path(&name), text).await
+        Put::Exists if read_checksum(log, version).await.is_none() => {
+            log.storage().put_hint(&log_file_path(&name), text).await
         }
         Put::Exists => Ok(()),
         Put::Unknown(lost) => Err(lost),
@@ -81,9 +87,9 @@ async fn put_checksum(storage: &Storage, version: u64, checksum: &VersionChecksu
 ///
 /// # Errors
 /// Those of replaying the log and of the store.
-pub async fn write_checksum(snapshot: &Snapshot) -> Result<u64> {
+pub async fn write_checksum(snapshot: &Snapshot, committer: &dyn Committer) -> Result<u64> {
     if snapshot.checksum().is_none() {
-        put_checksum(snapshot.storage(), snapshot.version(), &compute_checksum(snapshot).await?).await?;
+        put_checksum(snapshot.log(), committer, snapshot.version(), &compute_checksum(snapshot).await?).await?;
     }
     Ok(snapshot.version())
 }
@@ -122,10 +128,14 @@ async fn compute_checksum(snapshot: &Snapshot) -> Result<VersionChecksum> {
 }
 
 /// Counts all files and writes the checksum of a commit whose previous version has none, because another writer wrote none.
-pub(super) async fn compute_and_write_checksum(snapshot: &Snapshot, committed: &Committed) -> Result<VersionChecksum> {
+pub(super) async fn compute_and_write_checksum(
+    snapshot: &Snapshot,
+    committer: &dyn Committer,
+    committed: &Committed,
+) -> Result<VersionChecksum> {
     let mut checksum = compute_checksum(snapshot).await?;
     checksum.txn_id = txn_id(committed).map(str::to_owned);
     checksum.in_commit_timestamp_opt = committed.in_commit_timestamp;
-    put_checksum(snapshot.storage(), committed.version, &checksum).await?;
+    put_checksum(snapshot.log(), committer, committed.version, &checksum).await?;
     Ok(checksum)
 }

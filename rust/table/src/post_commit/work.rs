@@ -12,13 +12,12 @@ use super::checksum::{compute_and_write_checksum, write_incremental_checksum};
 use super::handle_state::HandleState;
 use crate::checkpoint_writer::{WrittenCheckpoint, is_due, of_snapshot};
 use crate::cleanup::clean_log;
-use crate::committers::CommitFile;
+use crate::committers::{CommitFile, Committer};
 use crate::error::{Error, Result};
-use crate::log::log_file_path;
+use crate::log::{LogSource, log_file_path};
 use crate::manifests::{are_enabled, update_manifests};
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::Committed;
-use deltic_store::Storage;
 
 /// Commits between checkpoints of a table whose property cannot be read.
 const CHECKPOINT_INTERVAL: u64 = 10;
@@ -69,37 +68,35 @@ pub struct PostCommit {
 }
 
 impl PostCommit {
-    /// Does the work that is due. `known`: the state of the version that the commit was prepared on.
-    pub async fn run(storage: &Storage, committed: &Committed, known: Option<&HandleState>, now_ms: i64) -> Self {
-        let checksum = write_incremental_checksum(storage, committed, known).await;
-        Self::run_remaining(storage, committed, known, checksum, now_ms).await
-    }
-
-    /// As [`PostCommit::run`], for a commit whose base is verified while its checksum is written.
+    /// Does the work that is due. `known`: the state of the version that the commit was prepared on. `verified`: whether that
+    /// version is still there, which is found out while the checksum is written.
     ///
     /// # Errors
     /// That of `verified`. The checksum is deleted then, since it may be wrong about the version, and readers can do
     /// without it.
-    pub(crate) async fn run_unless_base_changed<E>(
-        storage: &Storage,
+    pub(crate) async fn run<E>(
+        log: &LogSource,
+        committer: &dyn Committer,
         committed: &Committed,
         known: Option<&HandleState>,
         verified: impl Future<Output = Result<(), E>>,
         now_ms: i64,
     ) -> Result<Self, E> {
-        let (verified, checksum) = futures::join!(verified, write_incremental_checksum(storage, committed, known));
+        let (verified, checksum) =
+            futures::join!(verified, write_incremental_checksum(log, committer, committed, known));
         if let Err(error) = verified {
             if !matches!(checksum, Ok(None)) {
-                let _deleted = storage.delete(&log_file_path(&checksum_name(committed.version))).await;
+                let _deleted = log.storage().delete(&log_file_path(&checksum_name(committed.version))).await;
             }
             return Err(error);
         }
-        Ok(Self::run_remaining(storage, committed, known, checksum, now_ms).await)
+        Ok(Self::run_remaining(log, committer, committed, known, checksum, now_ms).await)
     }
 
     /// The work after the incremental checksum was written, or failed.
     async fn run_remaining(
-        storage: &Storage,
+        log: &LogSource,
+        committer: &dyn Committer,
         committed: &Committed,
         known: Option<&HandleState>,
         checksum: Result<Option<VersionChecksum>>,
@@ -115,10 +112,10 @@ impl PostCommit {
         });
         let mut tail = known.and_then(|base| base.tail.as_ref()).and_then(|tail| tail.with(committed, now_ms));
         if is_due(version, interval) {
-            match checkpoint(storage, version, tail.take(), checksum.as_ref(), now_ms).await {
+            match checkpoint(log, version, tail.take(), checksum.as_ref(), now_ms).await {
                 Ok((snapshot, written)) => {
                     if checksum.is_none() && (written.reused == 0 || written.adds <= MAX_RECOUNTED_FILES) {
-                        checksum = recount(&snapshot, committed, &mut failed).await;
+                        checksum = recount(&snapshot, committer, committed, &mut failed).await;
                     }
                     tail = Some(snapshot).filter(|_| written.sidecars == 0).as_ref().and_then(CachedLogTail::new);
                 }
@@ -129,18 +126,18 @@ impl PostCommit {
             && let Some(tail) = tail.as_ref().filter(|tail| tail.is_short())
         {
             match tail.snapshot(None).await {
-                Ok(snapshot) => checksum = recount(&snapshot, committed, &mut failed).await,
+                Ok(snapshot) => checksum = recount(&snapshot, committer, committed, &mut failed).await,
                 Err(error) => failed.push((PostCommitStep::Checksum, error)),
             }
         }
         let cleans_up = Properties::of(metadata).expired_log_cleanup().unwrap_or(false);
         let every = interval.saturating_mul(CHECKPOINTS_PER_CLEANUP);
         if cleans_up && version > 0 && version.checked_rem(every) == Some(0) {
-            let cleaned = clean_log(storage, now_ms).await;
+            let cleaned = clean_log(log, now_ms).await;
             failed.extend(cleaned.err().map(|error| (PostCommitStep::Cleanup, error)));
         }
         let before = known.filter(|_| committed.follows_base).map(|base| &base.state.metadata);
-        let manifests = update_manifests_if_enabled(storage, committed, before, tail.as_ref(), checksum.as_ref());
+        let manifests = update_manifests_if_enabled(log, committed, before, tail.as_ref(), checksum.as_ref());
         match manifests.await {
             Ok(newest) => {
                 let read = newest.filter(|newest| newest.version() == version);
@@ -160,7 +157,7 @@ impl PostCommit {
 /// Writes the manifests of the partitions that the commit touched, if the table asks for that. Returns the version that was read
 /// for it.
 async fn update_manifests_if_enabled(
-    storage: &Storage,
+    log: &LogSource,
     committed: &Committed,
     before: Option<&Metadata>,
     tail: Option<&CachedLogTail>,
@@ -171,7 +168,7 @@ async fn update_manifests_if_enabled(
     }
     let newest = match tail {
         Some(tail) => tail.newest(checksum).await?,
-        None => Snapshot::open(storage, None).await?,
+        None => Snapshot::open(log, None).await?,
     };
     update_manifests(&newest, committed, before).await?;
     Ok(Some(newest))
@@ -179,7 +176,7 @@ async fn update_manifests_if_enabled(
 
 /// Writes a checkpoint of `version`, from the cached commits if these lead to it.
 async fn checkpoint(
-    storage: &Storage,
+    log: &LogSource,
     version: u64,
     tail: Option<CachedLogTail>,
     checksum: Option<&VersionChecksum>,
@@ -187,7 +184,7 @@ async fn checkpoint(
 ) -> Result<(Snapshot, WrittenCheckpoint)> {
     let snapshot = match tail {
         Some(tail) => tail.snapshot(checksum).await?,
-        None => Snapshot::open(storage, Some(version)).await?,
+        None => Snapshot::open(log, Some(version)).await?,
     };
     let written = of_snapshot(&snapshot, now_ms).await?;
     Ok((snapshot, written))
@@ -196,9 +193,10 @@ async fn checkpoint(
 /// Counts all files for the checksum of a commit; records the error if that fails.
 async fn recount(
     snapshot: &Snapshot,
+    committer: &dyn Committer,
     committed: &Committed,
     failed: &mut Vec<(PostCommitStep, Error)>,
 ) -> Option<VersionChecksum> {
-    let checksum = compute_and_write_checksum(snapshot, committed).await;
+    let checksum = compute_and_write_checksum(snapshot, committer, committed).await;
     checksum.map_err(|error| failed.push((PostCommitStep::Checksum, error))).ok()
 }

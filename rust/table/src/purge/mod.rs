@@ -15,11 +15,11 @@ use serde_json::{Value, json};
 
 use crate::commit::{CommitContext, CommitSeries};
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::maintenance::{Footers, PartitionToOptimize, ReorgOptions, Reorganized, plan_reorganize, reorganize};
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
 use crate::write::writer::Clock;
-use deltic_store::Storage;
 
 mod retained_rows;
 
@@ -83,18 +83,18 @@ pub struct Purged {
 /// # Errors
 /// As [`purge`], except those of writing and of committing.
 pub async fn plan_purge(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &PurgeOptions,
     ids: &dyn Ids,
     clock: Clock,
 ) -> Result<Purged> {
     let planned = async {
-        let planned = plan_reorganize(storage, latest.clone(), &reorg_options(options), ids, clock).await?;
+        let planned = plan_reorganize(log, latest.clone(), &reorg_options(options), ids, clock).await?;
         let mut purged = Purged::of(planned);
         if let Some(filter) = &options.filter {
             let cache = HandleCache { state: None, latest, now_ms: Some(clock()) };
-            let mut transaction = Transaction::begin(storage, cache, TransactionOptions::default(), ids).await?;
+            let mut transaction = Transaction::begin(log, cache, TransactionOptions::default(), ids).await?;
             let preview = transaction.delete_preview(Some(filter), clock).await?;
             let files = preview.files_removed + preview.files_marked + preview.files_rewritten;
             purged.deleted = Some(DeletedRows { rows: preview.rows, files });
@@ -103,7 +103,7 @@ pub async fn plan_purge(
         }
         Ok(purged)
     };
-    planned.await.map_err(|e: Error| e.in_table(storage.location()))
+    planned.await.map_err(|e: Error| e.in_table(log.location()))
 }
 
 /// Deletes the rows that match the condition, then rewrites files of the newest version so that none has a deletion vector or
@@ -114,7 +114,7 @@ pub async fn plan_purge(
 /// versions, before anything is changed. Earlier commits of this purge remain after an error; running it again continues
 /// from there.
 pub async fn purge(
-    storage: &Storage,
+    log: &LogSource,
     latest: Option<Snapshot>,
     options: &PurgeOptions,
     ids: &dyn Ids,
@@ -129,21 +129,21 @@ pub async fn purge(
             None => None,
             Some(filter) => {
                 let cache = HandleCache { state: None, latest: latest.clone(), now_ms: Some(clock()) };
-                let transaction = Transaction::begin(storage, cache, delete_options(filter, options), ids).await?;
+                let transaction = Transaction::begin(log, cache, delete_options(filter, options), ids).await?;
                 Some((filter, delete(transaction, filter, &mut finder, clock, context).await?))
             }
         };
-        let done = reorganize(storage, latest, &reorg_options(options), ids, clock, context).await?;
+        let done = reorganize(log, latest, &reorg_options(options), ids, clock, context).await?;
         let mut purged = Purged::of(done);
         if let Some((filter, (rows, version))) = deleted {
             purged.versions.splice(0..0, version);
             purged.deleted = Some(rows);
-            let newest = Snapshot::open(storage, None).await?;
+            let newest = Snapshot::open(log, None).await?;
             purged.held = Some(finder.find(&newest, filter, clock()).await?);
         }
         Ok(purged)
     };
-    purged.await.map_err(|e: Error| commits.name_committed_versions(e).in_table(storage.location()))
+    purged.await.map_err(|e: Error| commits.name_committed_versions(e).in_table(log.location()))
 }
 
 /// Deletes the rows that match, without deletion vectors. Returns their number and the version.

@@ -127,8 +127,7 @@ impl RetainedRowsFinder {
         filter: &str,
     ) -> Result<(Vec<(CandidateFile, MatchResult)>, BTreeMap<u64, i64>)> {
         let plan = ScanPlan::new(snapshot, Some(&[]), Some(filter)).await?;
-        let storage = snapshot.storage();
-        let log = LogSource::of(storage);
+        let log = snapshot.log();
         let mut commits = readable_commits(&log.list(0).await?);
         commits.retain(|file| file.name.version() <= snapshot.version());
         let times = commits.iter().map(|file| (file.name.version(), file.modified_ms));
@@ -148,8 +147,8 @@ impl RetainedRowsFinder {
             files: HashMap::new(),
             times,
         };
-        history.read(&oldest, snapshot, &log, commits).await?;
-        let mut files = self.read_candidates(storage, &plan, history.files).await?;
+        history.read(&oldest, snapshot, log, commits).await?;
+        let mut files = self.read_candidates(snapshot.storage(), &plan, history.files).await?;
         files.sort_by(|(one, _), (other, _)| one.task.path.cmp(&other.task.path));
         Ok((files, history.times))
     }

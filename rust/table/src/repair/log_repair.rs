@@ -23,7 +23,6 @@ use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::post_commit::rebuild_checksum;
 use crate::snapshot::Snapshot;
-use deltic_store::Storage;
 
 /// The newest version, read without its checksum and without damaged checkpoints.
 pub(super) struct LogRepair {
@@ -62,7 +61,7 @@ enum Verdict {
 }
 
 impl LogRepair {
-    pub(super) async fn find(storage: &Storage, listing: &[LogFile]) -> Result<Self> {
+    pub(super) async fn find(log: &LogSource, listing: &[LogFile]) -> Result<Self> {
         let mut listing = listing.to_vec();
         let mut segment = Segment::choose(&listing, None, true)?;
         let version = segment.version;
@@ -70,7 +69,7 @@ impl LogRepair {
         loop {
             segment.checksum = None;
             let checkpoint = segment.checkpoint.clone();
-            let opened = Snapshot::load_segment(storage, segment.clone()).await;
+            let opened = Snapshot::load_segment(log, segment.clone()).await;
             let undisputed = |snapshot: Snapshot, damaged: Vec<(Checkpoint, String)>| Self {
                 snapshot,
                 is_disputed: false,
@@ -80,7 +79,7 @@ impl LogRepair {
             };
             let Some(checkpoint) = checkpoint else { return Ok(undisputed(opened?, damaged)) };
             listing.retain(|file| !checkpoint.files.iter().any(|gone| gone.file_name == file.file_name));
-            match judge(storage, &listing, &checkpoint, &segment).await? {
+            match judge(log, &listing, &checkpoint, &segment).await? {
                 Verdict::Right(compared) => {
                     let is_confirmed = compared && checkpoint.version == version;
                     return Ok(Self { is_confirmed, ..undisputed(opened?, damaged) });
@@ -89,7 +88,7 @@ impl LogRepair {
                     // If the disputed checkpoint cannot be read, the rest of the log gives the snapshot.
                     let snapshot = match opened {
                         Err(e) if is_damage(&e) => {
-                            Snapshot::load_segment(storage, Segment::choose(&listing, Some(version), true)?).await?
+                            Snapshot::load_segment(log, Segment::choose(&listing, Some(version), true)?).await?
                         }
                         opened => opened?,
                     };
@@ -173,7 +172,7 @@ impl LogRepair {
             return Ok(Some(format!("`_last_checkpoint` is wrong: {}", finding.message)));
         }
         let Some(newest) = checkpoints(listing).last_key_value().map(|(version, _)| *version) else { return Ok(None) };
-        match LogSource::of(self.snapshot.storage()).read(LAST_CHECKPOINT).await {
+        match self.snapshot.log().read(LAST_CHECKPOINT).await {
             Ok(_) => Ok(None),
             Err(e) if e.is_not_found() => Ok(Some(format!(
                 "`_last_checkpoint` is not there, so that readers list the whole log to find the checkpoint of version \
@@ -185,7 +184,7 @@ impl LogRepair {
 
     /// What is wrong with the checksum of the version, if anything, and whether the repair rewrites it.
     async fn checksum_fault(&self, listing: &[LogFile], findings: &[Finding]) -> Result<Option<(String, bool)>> {
-        let (version, storage) = (self.snapshot.version(), self.snapshot.storage());
+        let version = self.snapshot.version();
         let rewritten = |message: String| {
             Some((format!("{message}. All files of version {version} are counted, and a new one is written"), true))
         };
@@ -199,7 +198,8 @@ impl LogRepair {
         };
         let message = format!("the checksum of the version is wrong: {}", wrong.message);
         let contents = contents_of(&self.snapshot).await?;
-        let counts_differ = match checksum_of(storage, version, &contents).await? {
+        let log = self.snapshot.log();
+        let counts_differ = match checksum_of(log, version, &contents).await? {
             None => return Ok(rewritten(message)),
             Some(checksum) => {
                 let totals = &contents.totals;
@@ -228,9 +228,9 @@ impl LogRepair {
 }
 
 /// Judges a checkpoint by the state that the rest of the log (`listing`) gives and by checksums.
-async fn judge(storage: &Storage, listing: &[LogFile], checkpoint: &Checkpoint, segment: &Segment) -> Result<Verdict> {
+async fn judge(log: &LogSource, listing: &[LogFile], checkpoint: &Checkpoint, segment: &Segment) -> Result<Verdict> {
     let at = checkpoint.version;
-    match (contents_of_checkpoint(storage, checkpoint).await, contents_of_rest(storage, listing, at).await) {
+    match (contents_of_checkpoint(log, checkpoint).await, contents_of_rest(log, listing, at).await) {
         (Ok(_), Ok(None)) => Ok(Verdict::Right(false)),
         // The rest of the log is damaged, so that there is nothing to compare with.
         (Ok(_), Err(e)) if is_damage(&e) => Ok(Verdict::Right(false)),
@@ -238,12 +238,12 @@ async fn judge(storage: &Storage, listing: &[LogFile], checkpoint: &Checkpoint, 
             None => Ok(Verdict::Right(true)),
             Some(difference) => {
                 let found = Disagreement { version: at, checkpoint: &contents, rest: &rest, difference };
-                by_checksums(storage, listing, segment, found).await
+                by_checksums(log, listing, segment, found).await
             }
         },
         (Err(e), Ok(Some(rest))) if is_damage(&e) => {
             let damage = format!("it cannot be read ({})", e.message());
-            let checksum = checksum_of(storage, at, &rest).await?;
+            let checksum = checksum_of(log, at, &rest).await?;
             Ok(match checksum.and_then(|checksum| disagreement(checksum, &rest)) {
                 Some(sentence) => Verdict::Disputed(format!(
                     "the checkpoint of version {at} is damaged: {damage}. The rest of the log disagrees with the checksum of \
@@ -258,7 +258,7 @@ async fn judge(storage: &Storage, listing: &[LogFile], checkpoint: &Checkpoint, 
 
 /// Decides between a checkpoint and the rest of the log, by the checksums of its version and of the newest version.
 async fn by_checksums(
-    storage: &Storage,
+    log: &LogSource,
     listing: &[LogFile],
     segment: &Segment,
     Disagreement { version: at, checkpoint, rest, difference }: Disagreement<'_>,
@@ -266,7 +266,7 @@ async fn by_checksums(
     let (mut for_checkpoint, mut for_rest) = (Vec::new(), Vec::new());
     let mut compare = async |version: u64, with: &LogContents, without: &LogContents| {
         let agrees = async |contents: &LogContents| {
-            let checksum = checksum_of(storage, version, contents).await?;
+            let checksum = checksum_of(log, version, contents).await?;
             Ok::<_, Error>(checksum.is_some_and(|checksum| disagreement(checksum, contents).is_none()))
         };
         match (agrees(with).await?, agrees(without).await?) {
@@ -278,9 +278,9 @@ async fn by_checksums(
     };
     compare(at, checkpoint, rest).await?;
     if segment.version != at {
-        match contents_of_rest(storage, listing, segment.version).await {
+        match contents_of_rest(log, listing, segment.version).await {
             Ok(Some(newest)) => {
-                let with = contents_of(&Snapshot::load_segment(storage, segment.clone()).await?).await?;
+                let with = contents_of(&Snapshot::load_segment(log, segment.clone()).await?).await?;
                 compare(segment.version, &with, &newest).await?;
             }
             Ok(None) => {}
@@ -311,8 +311,8 @@ async fn by_checksums(
 ///
 /// # Errors
 /// `Corrupt` or `NotFound` if the checkpoint is incomplete.
-pub(super) async fn contents_of_checkpoint(storage: &Storage, checkpoint: &Checkpoint) -> Result<LogContents> {
-    let open = OpenCheckpoint::open(storage, checkpoint).await?;
+pub(super) async fn contents_of_checkpoint(log: &LogSource, checkpoint: &Checkpoint) -> Result<LogContents> {
+    let open = OpenCheckpoint::open(log, checkpoint).await?;
     let (Some(protocol), Some(metadata)) =
         (open.non_file_actions().protocol.clone(), open.non_file_actions().metadata.clone())
     else {
@@ -333,13 +333,13 @@ pub(super) async fn contents_of_checkpoint(storage: &Storage, checkpoint: &Check
 
 /// Reads a version from these files of the log, beginning with the newest readable checkpoint among them. `None` if commits
 /// are missing.
-async fn contents_of_rest(storage: &Storage, listing: &[LogFile], version: u64) -> Result<Option<LogContents>> {
+async fn contents_of_rest(log: &LogSource, listing: &[LogFile], version: u64) -> Result<Option<LogContents>> {
     let mut listing = listing.to_vec();
     loop {
         let Ok(mut segment) = Segment::choose(&listing, Some(version), true) else { return Ok(None) };
         segment.checksum = None;
         if let Some(older) = &segment.checkpoint {
-            match contents_of_checkpoint(storage, older).await {
+            match contents_of_checkpoint(log, older).await {
                 Ok(_) => {}
                 Err(e) if is_damage(&e) => {
                     listing.retain(|file| !older.files.iter().any(|gone| gone.file_name == file.file_name));
@@ -348,7 +348,7 @@ async fn contents_of_rest(storage: &Storage, listing: &[LogFile], version: u64) 
                 Err(e) => return Err(e),
             }
         }
-        return contents_of(&Snapshot::load_segment(storage, segment).await?).await.map(Some);
+        return contents_of(&Snapshot::load_segment(log, segment).await?).await.map(Some);
     }
 }
 
@@ -364,8 +364,8 @@ pub(super) async fn contents_of(snapshot: &Snapshot) -> Result<LogContents> {
 }
 
 /// The checksum of a version, if it exists and can be parsed.
-async fn checksum_of(storage: &Storage, version: u64, contents: &LogContents) -> Result<Option<VersionChecksum>> {
-    match LogSource::of(storage).read(&checksum_name(version)).await {
+async fn checksum_of(log: &LogSource, version: u64, contents: &LogContents) -> Result<Option<VersionChecksum>> {
+    match log.read(&checksum_name(version)).await {
         Ok(bytes) => Ok(VersionChecksum::parse_old(&bytes, &contents.state.metadata, &contents.state.protocol).ok()),
         Err(e) if e.is_not_found() => Ok(None),
         Err(e) => Err(e),

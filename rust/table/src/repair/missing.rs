@@ -171,7 +171,7 @@ impl Missing {
             ..TransactionOptions::default()
         };
         let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
-        let mut transaction = Transaction::begin(examined.storage(), cache, options, ids).await?;
+        let mut transaction = Transaction::begin(examined.log(), cache, options, ids).await?;
         if transaction.snapshot().await?.version() != examined.version() {
             let message = "another writer committed while files were looked for; run the repair again";
             return Err(Error::new(Kind::Conflict(Conflict::ConcurrentDeleteRead), message));

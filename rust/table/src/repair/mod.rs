@@ -19,7 +19,6 @@ use crate::error::{Error, Result};
 use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Ids;
-use deltic_store::Storage;
 
 mod log_repair;
 mod missing;
@@ -38,7 +37,7 @@ pub use steps::{RepairStep, Repaired};
 /// `NotFound` if there is no table; `Corrupt` if its newest version cannot be read from any checkpoint or the commits; those
 /// of the store and of committing. Earlier repairs remain after an error; running it again continues from there.
 pub async fn repair(
-    storage: &Storage,
+    log: &LogSource,
     dry_run: bool,
     ids: &dyn Ids,
     committer: &dyn Committer,
@@ -46,15 +45,15 @@ pub async fn repair(
 ) -> Result<Repaired> {
     let repaired = async {
         let examined = async {
-            let listing = LogSource::of(storage).list(0).await?;
-            let log = LogRepair::find(storage, &listing).await?;
+            let listing = log.list(0).await?;
+            let log = LogRepair::find(log, &listing).await?;
             let mut done = Repaired { version: log.snapshot.version(), ..Repaired::default() };
             log.plan(&listing, &mut done).await?;
             let missing = Missing::find(&log.snapshot).await?;
             Ok((log, missing, done))
         };
         let (log, missing, mut done) = match examined.await {
-            Err(e) => return Err(with_recovery(storage, e).await),
+            Err(e) => return Err(with_recovery(log, e).await),
             Ok(examined) => examined,
         };
         missing.report(&mut done);
@@ -67,15 +66,15 @@ pub async fn repair(
         }
         Ok(done)
     };
-    repaired.await.map_err(|e: Error| e.in_table(storage.location()))
+    repaired.await.map_err(|e: Error| e.in_table(log.location()))
 }
 
 /// The error of a log that cannot be read, with the version to which it can be recovered, if there is one.
-async fn with_recovery(storage: &Storage, error: Error) -> Error {
+async fn with_recovery(log: &LogSource, error: Error) -> Error {
     if !error.is_corrupt() {
         return error;
     }
-    let Ok(LogEnd::Unreadable(recovery)) = recovery::find(storage).await else { return error };
+    let Ok(LogEnd::Unreadable(recovery)) = recovery::find(log).await else { return error };
     let message = format!(
         "{}. Version {version} is the last that can be read: a repair with recover_to={version} moves the later versions out of \
          the log",
@@ -95,14 +94,14 @@ async fn with_recovery(storage: &Storage, error: Error) -> Error {
 /// way than by missing and torn commits; `Unsupported` if something else than the log decides about its versions, or deltic
 /// cannot write the table; `Conflict` if the log changes meanwhile; those of the store. After an error the next call goes on.
 pub async fn recover(
-    storage: &Storage,
+    log: &LogSource,
     version: u64,
     dry_run: bool,
     ids: &dyn Ids,
     retry: &dyn RetryPolicy,
 ) -> Result<Repaired> {
     let recovered = async {
-        let recovery = match unless_cancelled(recovery::find(storage), retry, nothing_committed).await? {
+        let recovery = match unless_cancelled(recovery::find(log), retry, nothing_committed).await? {
             LogEnd::Readable(snapshot, _) if snapshot.version() != version => {
                 return Err(Error::invalid(format!(
                     "version {}, the newest, can be read, so the log is not repaired; `restore` makes an older version the \
@@ -132,7 +131,7 @@ pub async fn recover(
         }
         Ok(done)
     };
-    recovered.await.map_err(|e: Error| e.in_table(storage.location()))
+    recovered.await.map_err(|e: Error| e.in_table(log.location()))
 }
 
 /// Marks the steps that cannot be carried out, before anything is changed.

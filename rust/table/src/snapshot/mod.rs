@@ -48,7 +48,7 @@ type LazyFileIndex = Arc<Once<Option<FileIndex>>>;
 
 #[derive(Debug)]
 struct Inner {
-    storage: Storage,
+    log: LogSource,
     segment: Segment,
     protocol: Protocol,
     metadata: Metadata,
@@ -87,19 +87,19 @@ impl Snapshot {
     /// # Errors
     /// `NotFound` if there is no table, `VersionNotFound` if there is no such version, `Unsupported` if a reader feature is
     /// missing, `Corrupt` if the log is.
-    pub async fn open(storage: &Storage, version: Option<u64>) -> Result<Self> {
-        match LogSource::of(storage).segment(version).await {
-            Ok(segment) => Self::open_segment(storage, segment).await,
-            Err(error) => Err(LogSource::of(storage).explain(error).await),
+    pub async fn open(log: &LogSource, version: Option<u64>) -> Result<Self> {
+        match log.segment(version).await {
+            Ok(segment) => Self::open_segment(log, segment).await,
+            Err(error) => Err(log.explain(error).await),
         }
     }
 
     /// Opens the version that a segment defines, without its checkpoint if that cannot be read.
-    pub async fn open_segment(storage: &Storage, segment: Segment) -> Result<Self> {
+    pub async fn open_segment(log: &LogSource, segment: Segment) -> Result<Self> {
         let (version, checkpoint) = (segment.version, segment.checkpoint.clone());
-        match Self::load_segment(storage, segment).await {
+        match Self::load_segment(log, segment).await {
             Err(error) if error.is_corrupt() && checkpoint.is_some() => {
-                Self::without_checkpoint(storage, version, checkpoint, error).await
+                Self::without_checkpoint(log, version, checkpoint, error).await
             }
             opened => opened,
         }
@@ -109,45 +109,45 @@ impl Snapshot {
     ///
     /// # Errors
     /// Those of [`Snapshot::open`].
-    pub async fn find(storage: &Storage) -> Result<Option<Self>> {
-        match LogSource::of(storage).segment(None).await {
-            Ok(segment) => Self::open_segment(storage, segment).await.map(Some),
+    pub async fn find(log: &LogSource) -> Result<Option<Self>> {
+        match log.segment(None).await {
+            Ok(segment) => Self::open_segment(log, segment).await.map(Some),
             Err(error) if error.is_not_found() => Ok(None),
             Err(error) => Err(error),
         }
     }
 
     /// Opens the version that a segment defines.
-    pub async fn load_segment(storage: &Storage, segment: Segment) -> Result<Self> {
-        Self::load_segment_with(storage, segment, None).await
+    pub async fn load_segment(log: &LogSource, segment: Segment) -> Result<Self> {
+        Self::load_segment_with(log, segment, None).await
     }
 
     /// As [`Snapshot::load_segment`], with the file index of the same checkpoint, if another snapshot has it.
-    async fn load_segment_with(storage: &Storage, segment: Segment, files: Option<LazyFileIndex>) -> Result<Self> {
+    async fn load_segment_with(log: &LogSource, segment: Segment, files: Option<LazyFileIndex>) -> Result<Self> {
         let at = segment.version;
         // A torn compacted file can be replaced by the commits of its range, if they still exist.
         let without_compactions =
             segment.has_compactions().then(|| segment.tail_of_commits().map(|tail| (tail, segment.clone())));
-        let opened = match (Self::load(storage, segment, files.clone()).await, without_compactions) {
+        let opened = match (Self::load(log, segment, files.clone()).await, without_compactions) {
             (Err(error), Some(Ok((tail, segment)))) if error.is_corrupt() => {
-                Self::load(storage, Segment { tail, ..segment }, files).await.map_err(|_| error)
+                Self::load(log, Segment { tail, ..segment }, files).await.map_err(|_| error)
             }
             (opened, _) => opened,
         };
-        opened.map_err(|e| vanished(e).in_table(storage.location()).at_version(at))
+        opened.map_err(|e| vanished(e).in_table(log.location()).at_version(at))
     }
 
     /// Loads a segment. `shared`: the file index of its checkpoint, from a snapshot with the same checkpoint.
-    async fn load(storage: &Storage, segment: Segment, shared: Option<LazyFileIndex>) -> Result<Self> {
-        let checksum = checksum(storage, &segment).await;
+    async fn load(log: &LogSource, segment: Segment, shared: Option<LazyFileIndex>) -> Result<Self> {
+        let checksum = checksum(log, &segment).await;
         let checksum_version = checksum.as_ref().map(|(version, _)| *version);
         let is_newer = |f: &&LogFile| checksum_version.is_none_or(|version| f.name.version() > version);
         let newer = segment.tail.iter().rev().filter(is_newer);
         let newer: Vec<LogFile> = newer.cloned().collect();
         // Commits seldom have both protocol and metadata, so the checkpoint is opened at the same time; a plan needs it anyway.
         let checkpoint = segment.checkpoint.as_ref().filter(|_| checksum.is_none() && shared.is_none());
-        let opened = OptionFuture::from(checkpoint.map(|files| OpenCheckpoint::open(storage, files)));
-        let (table_actions, opened) = join(read_table_actions(storage, newer), opened).await;
+        let opened = OptionFuture::from(checkpoint.map(|files| OpenCheckpoint::open(log, files)));
+        let (table_actions, opened) = join(read_table_actions(log, newer), opened).await;
         let TableActions { mut protocol, mut metadata, fetched } = table_actions?;
         if let Some((_, checksum)) = &checksum {
             protocol = protocol.or_else(|| Some(checksum.protocol.clone()));
@@ -169,24 +169,13 @@ impl Snapshot {
         let metadata = metadata.ok_or_else(|| Error::corrupt("the log has no metaData action"))?;
         let shape = readable_shape(&protocol, &metadata)?;
         let checksum = checksum.filter(|(version, _)| *version == segment.version).map(|(_, checksum)| checksum).into();
-        let (storage, tail) = (storage.clone(), Once::default());
+        let (log, tail) = (log.clone(), Once::default());
         let bytes = fetched.iter().map(|(_, bytes)| bytes.len()).fold(0, usize::saturating_add);
         let (fetched, bytes) = if bytes > MAX_FETCHED_BYTES { (Vec::new(), 0) } else { (fetched, bytes) };
         let (fetched, cache_bytes) = (Mutex::new(fetched), AtomicUsize::new(CACHE_LIMIT_UNSET));
         let not_found = Arc::default();
-        let inner = Inner {
-            storage,
-            segment,
-            protocol,
-            metadata,
-            shape,
-            checksum,
-            fetched,
-            tail,
-            files,
-            not_found,
-            cache_bytes,
-        };
+        let inner =
+            Inner { log, segment, protocol, metadata, shape, checksum, fetched, tail, files, not_found, cache_bytes };
         let opened = Self(Arc::new(inner));
         if bytes > MAX_LASTING_FETCHED_BYTES {
             tokio::spawn(opened.drop_fetched_later());
@@ -213,13 +202,13 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::open`].
     pub async fn refresh(&self) -> Result<Self> {
-        let storage = &self.0.storage;
-        let in_table = |e: Error| e.in_table(storage.location());
+        let log = &self.0.log;
+        let in_table = |e: Error| e.in_table(log.location());
         if self.is_gone() {
-            return Self::open(storage, None).await;
+            return Self::open(log, None).await;
         }
-        let listing = LogSource::of(storage).list(self.version()).await.map_err(in_table)?;
-        let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(storage, None).await };
+        let listing = log.list(self.version()).await.map_err(in_table)?;
+        let Some(segment) = self.0.segment.extended(&listing) else { return Self::open(log, None).await };
         if segment.version == self.version() {
             return Ok(self.clone());
         }
@@ -234,26 +223,24 @@ impl Snapshot {
     /// # Errors
     /// Those of [`Snapshot::open`].
     pub async fn at(&self, version: u64) -> Result<Self> {
-        let storage = &self.0.storage;
+        let log = &self.0.log;
         let base = self.0.segment.checkpoint_version().unwrap_or_default();
         if version < base || self.is_gone() {
-            return Self::open(storage, Some(version)).await;
+            return Self::open(log, Some(version)).await;
         }
-        let listing = LogSource::of(storage).list(base).await.map_err(|e| e.in_table(storage.location()))?;
+        let listing = log.list(base).await.map_err(|e| e.in_table(log.location()))?;
         let shared = self.0.files.get().is_some_and(Option::is_some).then(|| self.0.files.clone());
         match Segment::choose(&listing, Some(version), true) {
-            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => {
-                Self::open_segment(storage, segment).await
-            }
+            Ok(segment) if segment.checkpoint != self.0.segment.checkpoint => Self::open_segment(log, segment).await,
             Ok(segment) if version == self.version() && segment.latest_commit() == self.0.segment.latest_commit() => {
                 Ok(self.clone())
             }
             Ok(segment) => match self.continued(listing, version) {
                 Some(further) => self.extended_at(further).await,
-                None => Self::load_segment_with(storage, segment, shared).await,
+                None => Self::load_segment_with(log, segment, shared).await,
             },
             // Older files than in this listing may help, and make for a better error.
-            Err(_) => Self::open(storage, Some(version)).await,
+            Err(_) => Self::open(log, Some(version)).await,
         }
     }
 
@@ -266,7 +253,7 @@ impl Snapshot {
     }
 
     async fn extended_at(&self, segment: Segment) -> Result<Self> {
-        let (at, location) = (segment.version, self.0.storage.location());
+        let (at, location) = (segment.version, self.0.log.location());
         self.extended(segment, Vec::new()).await.map_err(|e| vanished(e).in_table(location).at_version(at))
     }
 
@@ -310,23 +297,12 @@ impl Snapshot {
         let newer = Tail::replay(stream::iter(newer.into_iter().map(Ok))).await?;
         let newer = newer.ok_or_else(|| Error::corrupt("a commit mentions a logical file twice"))?;
         let tail = Once::from(self.tail().await?.extended(newer)?);
-        let (storage, files, fetched) = (base.storage.clone(), base.files.clone(), Mutex::default());
+        let (log, files, fetched) = (base.log.clone(), base.files.clone(), Mutex::default());
         let checksum = Once::default();
         let cache_bytes = AtomicUsize::new(base.cache_bytes.load(Ordering::Relaxed));
         let not_found = base.not_found.clone();
-        let inner = Inner {
-            storage,
-            segment,
-            protocol,
-            metadata,
-            shape,
-            checksum,
-            fetched,
-            tail,
-            files,
-            not_found,
-            cache_bytes,
-        };
+        let inner =
+            Inner { log, segment, protocol, metadata, shape, checksum, fetched, tail, files, not_found, cache_bytes };
         Ok(Self(Arc::new(inner)))
     }
 
@@ -339,7 +315,7 @@ impl Snapshot {
         let base = &self.0;
         let shape = readable_shape(&protocol, &metadata)?;
         let inner = Inner {
-            storage: base.storage.clone(),
+            log: base.log.clone(),
             segment: base.segment.clone(),
             protocol,
             metadata,
@@ -367,7 +343,12 @@ impl Snapshot {
 
     /// The storage of the table.
     pub fn storage(&self) -> &Storage {
-        &self.0.storage
+        self.0.log.storage()
+    }
+
+    /// The log of the table.
+    pub fn log(&self) -> &LogSource {
+        &self.0.log
     }
 
     /// The files that define the version.
@@ -400,7 +381,7 @@ impl Snapshot {
         let read = async || {
             let segment = &self.0.segment;
             let is_own = segment.checksum.as_ref().is_some_and(|file| file.name.version() == segment.version);
-            let checksum = if is_own { checksum(&self.0.storage, segment).await } else { None };
+            let checksum = if is_own { checksum(&self.0.log, segment).await } else { None };
             Ok::<_, Infallible>(checksum.map(|(_, checksum)| checksum))
         };
         let Ok(checksum) = self.0.checksum.get_or_try_init(read).await;
@@ -409,7 +390,7 @@ impl Snapshot {
 
     /// The commits after the checkpoint, parsed and replayed on first use.
     pub async fn tail(&self) -> Result<&Tail> {
-        self.0.tail.get_or_try_init(|| self.load_tail()).await.map_err(|e| e.in_table(self.0.storage.location()))
+        self.0.tail.get_or_try_init(|| self.load_tail()).await.map_err(|e| e.in_table(self.0.log.location()))
     }
 
     /// The commits after the checkpoint, if they were replayed already.
@@ -441,7 +422,7 @@ impl Snapshot {
     ) -> impl Stream<Item = Result<CommitBatch>> {
         let fetched = fetched.into_iter().map(|(file, bytes)| (file.file_name, bytes)).collect();
         let newest_first = files.iter().rev().cloned().collect();
-        let loaded = LogSource::of(&self.0.storage).load_whole(newest_first, fetched);
+        let loaded = self.0.log.load_whole(newest_first, fetched);
         loaded.map_err(|e| self.0.not_found.note(e))
     }
 
@@ -454,7 +435,7 @@ impl Snapshot {
     pub async fn files(&self) -> Result<Option<&FileIndex>> {
         let open = async || {
             let Some(checkpoint) = &self.0.segment.checkpoint else { return Ok(None) };
-            let open = OpenCheckpoint::open(&self.0.storage, checkpoint).await.map_err(|e| self.0.not_found.note(e))?;
+            let open = OpenCheckpoint::open(&self.0.log, checkpoint).await.map_err(|e| self.0.not_found.note(e))?;
             let files = FileIndex::new(open);
             match self.0.cache_bytes.load(Ordering::Relaxed) {
                 CACHE_LIMIT_UNSET => {}
@@ -482,7 +463,7 @@ impl Snapshot {
         let tail: Vec<_> = snapshot.tail().await?.live.iter().cloned().map(Ok).collect();
         let unseen = move |batch| unseen(snapshot.clone(), batch);
         let checkpoint = stream::iter(checkpoint).flatten().map_ok(unseen).try_buffered(CONCURRENT_PARSES);
-        let location = self.0.storage.location().to_owned();
+        let location = self.0.log.location().to_owned();
         Ok(stream::iter(tail).chain(checkpoint).map_err(move |e| e.in_table(location.clone())))
     }
 
@@ -511,7 +492,7 @@ impl Snapshot {
     /// A transaction without a time never expires: otherwise its writer could write twice.
     pub async fn transaction_version(&self, app_id: &str, now_ms: i64) -> Result<Option<i64>> {
         let retention = Properties::of(&self.0.metadata).set_transaction_retention();
-        let retention = retention.map_err(|e| e.in_table(self.0.storage.location()))?;
+        let retention = retention.map_err(|e| e.in_table(self.0.log.location()))?;
         let expired = |txn: &Txn| match (retention, txn.last_updated) {
             (Some(retention), Some(updated)) => updated <= now_ms.saturating_sub(retention),
             (None, _) | (_, None) => false,
@@ -554,9 +535,9 @@ struct TableActions {
 }
 
 /// Reads commits, newest first, until both actions are found.
-async fn read_table_actions(storage: &Storage, newest_first: Vec<LogFile>) -> Result<TableActions> {
+async fn read_table_actions(log: &LogSource, newest_first: Vec<LogFile>) -> Result<TableActions> {
     let mut found = TableActions::default();
-    let mut commits = std::pin::pin!(LogSource::of(storage).load(newest_first, HashMap::new()));
+    let mut commits = std::pin::pin!(log.load(newest_first, HashMap::new()));
     while let Some(Loaded { actions, file, bytes }) = commits.try_next().await? {
         found.fetched.push((file, bytes));
         found.protocol = found.protocol.or(actions.protocol);
@@ -581,8 +562,8 @@ async fn unseen(snapshot: Snapshot, batch: AddBatch) -> Result<AddBatch> {
 }
 
 /// The newest checksum of the segment. It only saves work, so an unreadable one is ignored.
-async fn checksum(storage: &Storage, segment: &Segment) -> Option<(u64, VersionChecksum)> {
+async fn checksum(log: &LogSource, segment: &Segment) -> Option<(u64, VersionChecksum)> {
     let file = segment.checksum.as_ref()?;
-    let bytes = LogSource::of(storage).read(&file.file_name).await.ok()?;
+    let bytes = log.read(&file.file_name).await.ok()?;
     Some((file.name.version(), VersionChecksum::parse(&bytes).ok()?))
 }

@@ -9,7 +9,6 @@ use super::Snapshot;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::log::LogSource;
-use deltic_store::Storage;
 
 impl Snapshot {
     /// Opens the version from files older than the checkpoint, which cannot be read.
@@ -17,13 +16,13 @@ impl Snapshot {
     /// # Errors
     /// The error of reading the checkpoint, if the version cannot be read without it.
     pub(super) async fn without_checkpoint(
-        storage: &Storage,
+        log: &LogSource,
         version: u64,
         mut damaged: Option<Checkpoint>,
         error: Error,
     ) -> Result<Self> {
-        let Ok(mut listing) = LogSource::of(storage).list(0).await else { return Err(error) };
-        let (newest, location) = (damaged.as_ref().map(|checkpoint| checkpoint.version), storage.location());
+        let Ok(mut listing) = log.list(0).await else { return Err(error) };
+        let (newest, location) = (damaged.as_ref().map(|checkpoint| checkpoint.version), log.location());
         let is_listed = |file: &LogFile| listing.contains(file);
         let error = match &damaged {
             _ if error.is_corrupt() => error,
@@ -38,7 +37,7 @@ impl Snapshot {
             let Ok(older) = Segment::choose(&listing, Some(version), true) else { return Err(error) };
             damaged = older.checkpoint.clone();
             let opened = async {
-                let opened = Self::load_segment(storage, older).await?;
+                let opened = Self::load_segment(log, older).await?;
                 // If there is a checksum, this checkpoint has not been read yet.
                 if let Some(open) = opened.checkpoint().await? {
                     open.load_footers().await.map_err(|e| match open.is_gone() {
@@ -98,7 +97,7 @@ impl Snapshot {
 
     async fn past_checkpoint(&self, error: Error) -> Result<Self> {
         let (checkpoint, reason) = (self.segment().checkpoint.clone(), error.to_string());
-        let opened = Self::without_checkpoint(self.storage(), self.version(), checkpoint, error).await?;
+        let opened = Self::without_checkpoint(self.log(), self.version(), checkpoint, error).await?;
         // A new table may have been made at the same location.
         match opened.metadata().id == self.metadata().id {
             // The metadata of this snapshot may not be in the log: see [`Snapshot::with_metadata`].

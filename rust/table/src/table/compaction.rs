@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::due::Reservation;
 use super::{At, Table};
 use crate::commit::{CommitContext, RetryPolicy};
-use crate::committers::{Committer, for_table};
+use crate::committers::Committer;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::maintenance::{self, AutoCompacted, MIN_FILES};
@@ -47,7 +47,7 @@ impl Table {
             Err(Error::internal(format!("compacting small files panicked: {text}")))
         });
         let Err(error) = compacted else { return };
-        let (version, place) = (outcome.committed.version, self.storage.location());
+        let (version, place) = (outcome.committed.version, self.log.location());
         if retry.is_cancelled() {
             log::info!(target: TARGET, "compacting small files after version {version} of {place} was interrupted");
         } else {
@@ -77,7 +77,7 @@ impl Table {
         if !self.locked(|cached| cached.compaction_budget.is_due_after(version, &added)) {
             return Ok(());
         }
-        let table = (self.storage.location().to_owned(), committed.state.metadata.id.clone());
+        let table = (self.log.location().to_owned(), committed.state.metadata.id.clone());
         let Some(mut reservation) = Reservation::take(table) else { return Ok(()) };
         // Stays set unless the compaction succeeds.
         reservation.has_failed = true;
@@ -95,7 +95,7 @@ impl Table {
         clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<()> {
-        let committer = for_table(&self.storage);
+        let committer = self.committer.clone();
         let snapshot = self.snapshot(At::Newest).await?;
         if !Properties::of(snapshot.metadata()).auto_compact()?
             || was_compacted_since(outcome.committed.version, &snapshot, committer.as_ref()).await?
@@ -113,11 +113,11 @@ impl Table {
                     outcome.post_commit.compaction = Some(*last);
                     self.invalidate();
                 } else if done.files_lost > 0 {
-                    let (lost, place) = (done.files_lost, self.storage.location());
+                    let (lost, place) = (done.files_lost, self.log.location());
                     let message = "were not compacted: another writer has changed them";
                     log::info!(target: TARGET, "{lost} small files of {place} {message}");
                 }
-                failed.map_or(Ok(()), |error| Err(error.in_table(self.storage.location())))
+                failed.map_or(Ok(()), |error| Err(error.in_table(self.log.location())))
             }
         }
     }

@@ -20,7 +20,7 @@ use crate::backfill::{self, Enabled};
 use crate::checkpoint_writer;
 use crate::cleanup;
 use crate::commit::{CommitContext, RetryPolicy};
-use crate::committers::{Committer, for_table, for_table_after};
+use crate::committers::{Committer, for_table};
 use crate::convert::{self, ConvertOptions, Converted};
 use crate::copies::{self, CloneOptions, ClonePlan, RestoreOptions, RestoreTo, Restored};
 use crate::drop_feature;
@@ -46,7 +46,8 @@ const FRESH_MS: i64 = 60_000;
 /// A handle of a table. Making one needs no I/O; clones share the cached state.
 #[derive(Clone)]
 pub struct Table {
-    storage: Storage,
+    log: LogSource,
+    committer: Arc<dyn Committer>,
     settings: Arc<Settings>,
     cached: Arc<Mutex<CachedState>>,
 }
@@ -95,12 +96,24 @@ impl Table {
         let (location, options) = Storage::split_secrets(uri, storage_options.unwrap_or_default())?;
         let storage = Storage::open(&location, &options)?;
         let storage_options = (is_given || !options.is_empty()).then_some(options);
-        Ok(Self { storage, settings: Arc::new(Settings { storage_options, cache_bytes }), cached: Arc::default() })
+        let (log, settings) = (LogSource::of(&storage), Settings { storage_options, cache_bytes });
+        Ok(Self { committer: for_table(&log), log, settings: Arc::new(settings), cached: Arc::default() })
+    }
+
+    /// The table with another committer than its options choose.
+    #[must_use]
+    pub fn with_committer(self, committer: Arc<dyn Committer>) -> Self {
+        Self { committer, ..self }
+    }
+
+    /// Its log.
+    pub fn log(&self) -> &LogSource {
+        &self.log
     }
 
     /// Its storage.
     pub fn storage(&self) -> &Storage {
-        &self.storage
+        self.log.storage()
     }
 
     /// The store's options, including those that were in the location: with these the same table can be opened again.
@@ -118,7 +131,7 @@ impl Table {
     /// # Errors
     /// Those of reading the log.
     pub async fn exists(&self) -> Result<bool> {
-        match LogSource::of(&self.storage).segment(None).await {
+        match self.log.segment(None).await {
             Ok(_) => Ok(true),
             Err(e) if e.is_not_found() => Ok(false),
             Err(e) => Err(e),
@@ -132,12 +145,12 @@ impl Table {
     pub async fn snapshot(&self, at: At) -> Result<Snapshot> {
         let latest = self.locked(|cached| cached.latest.clone());
         let opened = match (at, latest) {
-            (At::Time(time), Some(latest)) => latest.at(history::version_at(&self.storage, time).await?).await?,
-            (At::Time(time), None) => history::snapshot_at(&self.storage, time).await?,
+            (At::Time(time), Some(latest)) => latest.at(history::version_at(&self.log, time).await?).await?,
+            (At::Time(time), None) => history::snapshot_at(&self.log, time).await?,
             (At::Version(version), Some(latest)) => latest.at(version).await?,
             (At::Newest, Some(latest)) => latest.refresh().await?,
-            (At::Version(version), None) => Snapshot::open(&self.storage, Some(version)).await?,
-            (At::Newest, None) => Snapshot::open(&self.storage, None).await?,
+            (At::Version(version), None) => Snapshot::open(&self.log, Some(version)).await?,
+            (At::Newest, None) => Snapshot::open(&self.log, None).await?,
         };
         if let Some(bytes) = self.cache_bytes() {
             opened.limit_cache(bytes);
@@ -162,7 +175,7 @@ impl Table {
     /// # Errors
     /// As [`Transaction::begin`].
     pub async fn begin(&self, options: TransactionOptions, ids: &dyn Ids, now_ms: i64) -> Result<Transaction> {
-        Transaction::begin(&self.storage, self.cached_state(now_ms), options, ids).await
+        Transaction::begin(&self.log, self.cached_state(now_ms), options, ids).await
     }
 
     /// Begins a write of rows, into a new table if there is none.
@@ -176,7 +189,7 @@ impl Table {
         ids: &dyn Ids,
         now_ms: i64,
     ) -> Result<Transaction> {
-        Transaction::write(&self.storage, self.cached_state(now_ms), schema, options, ids, now_ms).await
+        Transaction::write(&self.log, self.cached_state(now_ms), schema, options, ids, now_ms).await
     }
 
     /// Continues a write that another process began.
@@ -184,7 +197,7 @@ impl Table {
     /// # Errors
     /// As [`Transaction::resume`].
     pub fn resume(&self, header: TransactionHeader) -> Result<Transaction> {
-        Transaction::resume(&self.storage, header)
+        Transaction::resume(&self.log, header)
     }
 
     /// Creates the empty table, or replaces an existing one, by the mode. If several processes create it at once, one
@@ -202,7 +215,7 @@ impl Table {
         loop {
             let now_ms = retry.now_ms();
             let cached = self.cached_state(now_ms);
-            let transaction = Transaction::create(&self.storage, cached, definition.clone(), mode, ids, now_ms).await?;
+            let transaction = Transaction::create(&self.log, cached, definition.clone(), mode, ids, now_ms).await?;
             let creates = transaction.creates();
             match (self.commit_alone(transaction, retry).await, mode) {
                 (Ok(ended), _) => return Ok(ended),
@@ -210,7 +223,7 @@ impl Table {
                 // The table exists now.
                 (Err(_), CreateMode::Ignore | CreateMode::CreateOrReplace) => {}
                 (Err(error), CreateMode::Error | CreateMode::Replace) => {
-                    return Err(Error::table_exists().in_table(self.storage.location()).caused_by(error));
+                    return Err(Error::table_exists().in_table(self.log.location()).caused_by(error));
                 }
             }
         }
@@ -222,7 +235,7 @@ impl Table {
     /// As [`convert::convert`].
     pub async fn convert(&self, options: ConvertOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Converted> {
         let committer = self.committer();
-        convert::convert(&self.storage, options, ids, committer.as_ref(), retry).await
+        convert::convert(&self.log, options, ids, committer.as_ref(), retry).await
     }
 
     /// Commits a transaction on this table, and compacts small files afterwards, if the table's properties ask for that.
@@ -244,9 +257,8 @@ impl Table {
         Ok(ended)
     }
 
-    async fn commit_alone(&self, mut transaction: Transaction, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
-        let committer = for_table_after(&self.storage, transaction.take_syncing());
-        let ended = transaction.commit(committer.as_ref(), retry).await;
+    async fn commit_alone(&self, transaction: Transaction, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
+        let ended = transaction.commit(self.committer.as_ref(), retry).await;
         match &ended {
             Ok(TransactionEnd::Committed(outcome)) => {
                 let state = (outcome.post_commit.base.clone(), retry.now_ms());
@@ -269,7 +281,7 @@ impl Table {
     /// # Errors
     /// As [`backfill::enable_row_tracking`].
     pub async fn enable_row_tracking(&self, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Enabled> {
-        backfill::enable_row_tracking(&self.storage, self.committer().as_ref(), ids, retry).await
+        backfill::enable_row_tracking(&self.log, self.committer().as_ref(), ids, retry).await
     }
 
     /// Rewrites files in a better layout.
@@ -285,13 +297,13 @@ impl Table {
     ) -> Result<Optimized> {
         let (committer, latest) = self.start_operation();
         let context = CommitContext { committer: committer.as_ref(), retry };
-        maintenance::optimize(&self.storage, latest, options, ids, clock, context).await
+        maintenance::optimize(&self.log, latest, options, ids, clock, context).await
     }
 
     /// The committer for an operation that commits by itself. The state after the last commit is no longer used.
     pub fn committer(&self) -> Arc<dyn Committer> {
         self.invalidate();
-        for_table(&self.storage)
+        self.committer.clone()
     }
 
     /// The committer, and the newest version that was opened, for an operation that commits by itself.
@@ -305,7 +317,7 @@ impl Table {
     /// As [`maintenance::plan_optimize`].
     pub async fn plan_optimize(&self, options: &OptimizeOptions, ids: &dyn Ids, clock: Clock) -> Result<Optimized> {
         let latest = self.locked(|cached| cached.latest.clone());
-        maintenance::plan_optimize(&self.storage, latest, options, ids, clock).await
+        maintenance::plan_optimize(&self.log, latest, options, ids, clock).await
     }
 
     /// Removes deleted rows and dropped columns from live files, and deletes rows for good.
@@ -321,7 +333,7 @@ impl Table {
     ) -> Result<Purged> {
         let (committer, latest) = self.start_operation();
         let context = CommitContext { committer: committer.as_ref(), retry };
-        purge::purge(&self.storage, latest, options, ids, clock, context).await
+        purge::purge(&self.log, latest, options, ids, clock, context).await
     }
 
     /// What [`Table::purge`] would do.
@@ -330,7 +342,7 @@ impl Table {
     /// As [`purge::plan_purge`].
     pub async fn plan_purge(&self, options: &PurgeOptions, ids: &dyn Ids, clock: Clock) -> Result<Purged> {
         let latest = self.locked(|cached| cached.latest.clone());
-        purge::plan_purge(&self.storage, latest, options, ids, clock).await
+        purge::plan_purge(&self.log, latest, options, ids, clock).await
     }
 
     /// Drops a feature from the protocol.
@@ -347,7 +359,7 @@ impl Table {
     ) -> Result<Box<Outcome>> {
         let committer = self.committer();
         let context = CommitContext { committer: committer.as_ref(), retry };
-        drop_feature::drop_feature(&self.storage, name, truncates_history, ids, clock, context).await
+        drop_feature::drop_feature(&self.log, name, truncates_history, ids, clock, context).await
     }
 
     /// Deletes files that no version within the retention needs.
@@ -357,7 +369,7 @@ impl Table {
     pub async fn vacuum(&self, options: VacuumOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Vacuumed> {
         let committer = self.committer();
         let context = CommitContext { committer: committer.as_ref(), retry };
-        maintenance::vacuum(&self.storage, options, ids, context).await
+        maintenance::vacuum(&self.log, options, ids, context).await
     }
 
     /// Makes the table equal to an older version.
@@ -373,7 +385,7 @@ impl Table {
     ) -> Result<Restored> {
         let (committer, latest) = self.start_operation();
         let context = CommitContext { committer: committer.as_ref(), retry };
-        copies::restore(&self.storage, latest, to, options, ids, context).await
+        copies::restore(&self.log, latest, to, options, ids, context).await
     }
 
     /// Makes the table at `target` equal to a version of this one.
@@ -390,7 +402,7 @@ impl Table {
     ) -> Result<TransactionEnd> {
         let committer = target.committer();
         let (source, options) = self.source_of_clone(at, options).await?;
-        copies::clone(&source, &target.storage, options, committer.as_ref(), ids, retry).await
+        copies::clone(&source, &target.log, options, committer.as_ref(), ids, retry).await
     }
 
     /// What [`Table::clone_to`] would do.
@@ -406,7 +418,7 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<ClonePlan> {
         let (source, options) = self.source_of_clone(at, options).await?;
-        copies::plan_clone(&source, &target.storage, options, ids, retry).await
+        copies::plan_clone(&source, &target.log, options, ids, retry).await
     }
 
     /// The version to clone. Files of an older version may be gone.
@@ -420,7 +432,7 @@ impl Table {
     /// # Errors
     /// As [`repair::repair`].
     pub async fn repair(&self, dry_run: bool, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Repaired> {
-        repair::repair(&self.storage, dry_run, ids, self.committer().as_ref(), retry).await
+        repair::repair(&self.log, dry_run, ids, self.committer().as_ref(), retry).await
     }
 
     /// Moves the versions after `version` out of the log, if they cannot be read, or reports what that would do.
@@ -435,7 +447,7 @@ impl Table {
         retry: &dyn RetryPolicy,
     ) -> Result<Repaired> {
         self.invalidate();
-        repair::recover(&self.storage, version, dry_run, ids, retry).await
+        repair::recover(&self.log, version, dry_run, ids, retry).await
     }
 
     /// The newest commits, at most `limit`.
@@ -443,7 +455,7 @@ impl Table {
     /// # Errors
     /// As [`history::history`].
     pub async fn history(&self, limit: Option<usize>) -> Result<Vec<Map<String, Value>>> {
-        history::history(&self.storage, limit).await
+        history::history(&self.log, limit).await
     }
 
     /// Writes a checkpoint of the newest version. Returns that version.
@@ -451,7 +463,7 @@ impl Table {
     /// # Errors
     /// As [`checkpoint_writer::checkpoint`].
     pub async fn checkpoint(&self, now_ms: i64) -> Result<u64> {
-        checkpoint_writer::checkpoint(&self.storage, now_ms).await
+        checkpoint_writer::checkpoint(&self.log, now_ms).await
     }
 
     /// Deletes log files that have expired. Returns how many.
@@ -459,7 +471,7 @@ impl Table {
     /// # Errors
     /// As [`cleanup::clean_log`].
     pub async fn clean_log(&self, now_ms: i64) -> Result<u64> {
-        cleanup::clean_log(&self.storage, now_ms).await
+        cleanup::clean_log(&self.log, now_ms).await
     }
 
     /// Writes a log compaction of the commits from `start` to `end`. Returns the name of its file.
@@ -467,7 +479,7 @@ impl Table {
     /// # Errors
     /// As [`crate::compaction::compact_log`].
     pub async fn compact_log(&self, start: Option<u64>, end: Option<u64>) -> Result<String> {
-        crate::compaction::compact_log(&self.storage, start, end).await
+        crate::compaction::compact_log(&self.log, self.committer.as_ref(), start, end).await
     }
 
     /// Writes the checksum of the newest version, unless it has one. Returns that version.
@@ -475,7 +487,7 @@ impl Table {
     /// # Errors
     /// As [`post_commit::write_checksum`].
     pub async fn write_checksum(&self) -> Result<u64> {
-        post_commit::write_checksum(&Snapshot::open(&self.storage, None).await?).await
+        post_commit::write_checksum(&Snapshot::open(&self.log, None).await?, self.committer.as_ref()).await
     }
 
     /// The state after the last commit is no longer used, since it may be outdated.
@@ -504,6 +516,6 @@ fn was_created_by_another(error: &Error) -> bool {
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Table").field("location", &self.storage.location()).finish_non_exhaustive()
+        f.debug_struct("Table").field("location", &self.log.location()).finish_non_exhaustive()
     }
 }

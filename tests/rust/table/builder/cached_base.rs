@@ -3,8 +3,9 @@
 use deltic_protocol::commit::Committed;
 use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::commit_name;
-use deltic_store::Storage;
-use deltic_table::committers::CommitFile;
+use deltic_store::{Storage, Syncing};
+use deltic_table::committers::{CommitFile, LogCommitter, OtherLogFile};
+use deltic_table::log::LogSource;
 
 use super::*;
 
@@ -41,9 +42,7 @@ fn log_files(sample: &Sample) -> Vec<String> {
 /// Commits one file with a handle state.
 async fn add_one(sample: &Sample, base: HandleState, path: &str) -> Result<Committed> {
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
-            .await
-            .unwrap();
+        Transaction::begin(&sample.log, handle_with(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     std::fs::write(sample.log(&format!("../{path}")), b"rows").unwrap();
     transaction.append(vec![file(path)]);
     let outcome = commit(transaction).await?.unwrap();
@@ -139,7 +138,7 @@ async fn log_cleanup_does_not_count_as_another_table() {
     let sample = sample();
     let base = append(&sample, None, "c1").await;
     let last = append(&sample, Some(base.clone()), "c2").await.state.version;
-    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 1).await.unwrap();
+    deltic_table::checkpoint_writer::checkpoint(&sample.log, 1).await.unwrap();
     (0..last).for_each(|version| sample.delete(&commit_name(version)));
     let committed = add_one(&sample, base, "c3").await.unwrap();
     assert_eq!((committed.version, committed.attempts), (3, 2));
@@ -167,9 +166,7 @@ async fn appends_follow_added_columns() {
     }
     // A transaction that does more than append is not prepared again.
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
-            .await
-            .unwrap();
+        Transaction::begin(&sample.log, handle_with(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     transaction.append(vec![file("c4")]);
     transaction.set_domain("app", Some("1")).unwrap();
     sample.commit(6, &[wider(&[("y", "long")])]);
@@ -182,9 +179,7 @@ async fn the_handle_state_causes_no_refusal() {
     let base = append(&sample, None, "c1").await;
     let unset = MetadataChange { unset: vec!["mine".to_owned()], ..MetadataChange::default() };
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
-            .await
-            .unwrap();
+        Transaction::begin(&sample.log, handle_with(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     assert!(transaction.take_step(|transaction| transaction.set_metadata(unset.clone(), &World)).await.is_err());
     sample.commit(2, &[metadata(COLUMNS, &["p"], json!({"mine": "1"}))]);
     // The transaction has read the table, and does not read it again.
@@ -196,9 +191,7 @@ async fn the_handle_state_causes_no_refusal() {
     };
     let yours = MetadataChange { unset: vec!["yours".to_owned()], ..MetadataChange::default() };
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
-            .await
-            .unwrap();
+        Transaction::begin(&sample.log, handle_with(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     transaction.take_step(|transaction| transaction.set_metadata(yours.clone(), &World)).await.unwrap();
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 5);
 }
@@ -209,7 +202,7 @@ async fn a_transaction_does_not_commit_to_a_recreated_table() {
         let sample = sample();
         append(&sample, None, "c1").await;
         let mut transaction =
-            Transaction::begin(&sample.storage, HandleCache::default(), TransactionOptions::default(), &World)
+            Transaction::begin(&sample.log, HandleCache::default(), TransactionOptions::default(), &World)
                 .await
                 .unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
@@ -230,13 +223,17 @@ async fn a_transaction_does_not_commit_to_a_recreated_table() {
 struct RecreatedBeforePut<'a>(LogCommitter, &'a Sample);
 
 impl Committer for RecreatedBeforePut<'_> {
-    fn commit(&self, version: u64, lines: Lines) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
         replace_log(self.1, &[vec![protocol(1, 2), other_table(COLUMNS, json!({}))]]);
-        self.0.commit(version, lines)
+        self.0.commit(version, lines, files)
     }
 
     fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
         self.0.read(version)
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.0.put_other(name, file)
     }
 
     fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
@@ -262,12 +259,11 @@ async fn a_commit_in_a_recreated_table_stays_and_is_not_acknowledged() {
     for is_cached in [true, false] {
         let sample = sample();
         let known = Some(append(&sample, None, "c1").await).filter(|_| is_cached);
-        let begun =
-            Transaction::begin(&sample.storage, handle_with(known), TransactionOptions::default(), &World).await;
+        let begun = Transaction::begin(&sample.log, handle_with(known), TransactionOptions::default(), &World).await;
         let mut transaction = begun.unwrap();
         std::fs::write(sample.log("../c2"), b"rows").unwrap();
         transaction.append(vec![file("c2")]);
-        let committer = RecreatedBeforePut(LogCommitter::new(sample.storage.clone()), &sample);
+        let committer = RecreatedBeforePut(LogCommitter::new(sample.log.clone()), &sample);
         let error = transaction.commit(&committer, &World).await.unwrap_err();
         assert!(matches!(error.kind(), Kind::Storage { retryable: false }), "{error:?}");
         assert_eq!(error.version(), Some(2));
@@ -284,7 +280,8 @@ async fn object_stores_are_checked_alike() {
     let storage = Storage::open("memory://cached", &HashMap::new()).unwrap();
     let path = |version: u64| format!("_delta_log/{}", commit_name(version));
     let create = |metadata: Value| format!("{}\n{metadata}\n", protocol(1, 2)).into();
-    let begin = |base| Transaction::begin(&storage, handle_with(base), TransactionOptions::default(), &World);
+    let log = LogSource::of(&storage);
+    let begin = |base| Transaction::begin(&log, handle_with(base), TransactionOptions::default(), &World);
     storage.put(&path(0), create(metadata(COLUMNS, &["p"], json!({})))).await.unwrap();
     let mut base = None;
     for name in ["c1", "c2"] {
@@ -305,5 +302,5 @@ async fn object_stores_are_checked_alike() {
     let mut transaction = begin(base).await.unwrap();
     transaction.append(vec![file("c3")]);
     assert_eq!(commit(transaction).await.unwrap().unwrap().committed.version, 1);
-    assert_eq!(live(&Snapshot::open(&storage, None).await.unwrap()).await.unwrap(), ["c3"]);
+    assert_eq!(live(&Snapshot::open(&LogSource::of(&storage), None).await.unwrap()).await.unwrap(), ["c3"]);
 }

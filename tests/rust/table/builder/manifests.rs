@@ -18,7 +18,7 @@ async fn with_partitions(partitions: u64) -> Sample {
     let mut actions = vec![protocol(1, 2), metadata(columns, &["p"], enabled)];
     actions.extend((0..partitions).map(|partition| file_in(partition, &format!("f{partition}"))));
     sample.commit(0, &actions);
-    deltic_table::checkpoint_writer::checkpoint(&sample.storage, 0).await.unwrap();
+    deltic_table::checkpoint_writer::checkpoint(&sample.log, 0).await.unwrap();
     let written = write_manifests(&sample.open().await.unwrap(), false).await.unwrap();
     assert_eq!((written.files, written.written.len() as u64), (partitions, partitions));
     sample
@@ -29,9 +29,7 @@ async fn append_to(sample: &Sample, base: HandleState, to: std::ops::Range<u64>)
     let version = base.state.version + 1;
     let before = sample.storage.counts();
     let mut transaction =
-        Transaction::begin(&sample.storage, handle_with(Some(base)), TransactionOptions::default(), &World)
-            .await
-            .unwrap();
+        Transaction::begin(&sample.log, handle_with(Some(base)), TransactionOptions::default(), &World).await.unwrap();
     let added = |partition: u64| {
         let action = file_in(partition, &format!("g{version}-{partition}"));
         DataFile { add: serde_json::from_value(action["add"].clone()).unwrap(), rows: 1, identities: BTreeMap::new() }

@@ -43,7 +43,7 @@ async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
     let rows = parse_schema(metadata["metaData"]["schemaString"].as_str().unwrap()).unwrap();
     let options = WriteOptions { mode, partition_overwrite: PartitionOverwrite::Dynamic, ..WriteOptions::default() };
     let now = World.now_ms();
-    Transaction::write(&sample.storage, HandleCache::default(), &to_arrow_schema(&rows), &options, &World, now).await
+    Transaction::write(&sample.log, HandleCache::default(), &to_arrow_schema(&rows), &options, &World, now).await
 }
 
 fn file(path: &str, key: Key<'_>) -> DataFile {
@@ -55,7 +55,7 @@ fn file(path: &str, key: Key<'_>) -> DataFile {
 
 async fn commit(mut tx: Transaction, sample: &Sample, files: Vec<DataFile>) -> Result<(u64, u32)> {
     tx.append_each(files.into_iter().map(Ok))?;
-    match tx.commit(&LogCommitter::new(sample.storage.clone()), &World).await? {
+    match tx.commit(&LogCommitter::new(sample.log.clone()), &World).await? {
         TransactionEnd::Committed(outcome) => Ok((outcome.committed.version, outcome.committed.attempts)),
         TransactionEnd::Replayed(_) | TransactionEnd::Nothing => panic!("a write is committed"),
     }
@@ -64,7 +64,7 @@ async fn commit(mut tx: Transaction, sample: &Sample, files: Vec<DataFile>) -> R
 /// Resumes the transaction from its header, as another process does.
 fn resumed(tx: &Transaction, sample: &Sample) -> Transaction {
     let header = TransactionHeader::from_bytes(&tx.header().unwrap().to_bytes().unwrap()).unwrap();
-    Transaction::resume(&sample.storage, header).unwrap()
+    Transaction::resume(&sample.log, header).unwrap()
 }
 
 async fn files(sample: &Sample) -> Vec<String> {

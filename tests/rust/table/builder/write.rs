@@ -1,6 +1,7 @@
 //! Writes from plan to commit: allowed writes, committed actions, concurrent commits.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,10 +12,12 @@ use deltic_protocol::error::{Conflict, Error, Kind, Result};
 use deltic_protocol::schema::StructType;
 use deltic_protocol::schema::arrow::to_arrow_schema;
 use deltic_protocol::schema::json::parse as parse_schema;
-use deltic_store::Put;
+use deltic_store::{Put, Syncing};
 use deltic_table::commit::RetryPolicy;
-use deltic_table::committers::{Committer, LogCommitter};
+use deltic_table::committers::{Committer, LogCommitter, MemoryCommitter, OtherLogFile};
 use deltic_table::history::history;
+use deltic_table::log::LogSource;
+use deltic_table::table::Table;
 use deltic_table::transaction::builder::{
     CreateMode, HandleCache, Ids, Mode, TableDefinition, Transaction, TransactionEnd, TransactionHeader, WriteOptions,
     delete_written,
@@ -76,7 +79,7 @@ async fn plan_of(
 ) -> Result<Transaction> {
     let (rows, world) = (to_arrow_schema(rows), World::default());
     let options = WriteOptions { mode, partition_by: by.map(names), ..options };
-    Transaction::write(&sample.storage, HandleCache::default(), &rows, &options, &world, world.now_ms()).await
+    Transaction::write(&sample.log, HandleCache::default(), &rows, &options, &world, world.now_ms()).await
 }
 
 async fn plan(sample: &Sample, mode: Mode) -> Result<Transaction> {
@@ -99,7 +102,7 @@ struct Written {
 /// Commits these files.
 async fn finish(mut transaction: Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
     transaction.append_each(files.iter().map(|path| Ok(file(path))))?;
-    match transaction.commit(&LogCommitter::new(sample.storage.clone()), &World::default()).await? {
+    match transaction.commit(&LogCommitter::new(sample.log.clone()), &World::default()).await? {
         TransactionEnd::Committed(outcome) => {
             let committed = outcome.committed;
             let (version, attempts, num_added_files) = (committed.version, committed.attempts, committed.num_added);
@@ -113,7 +116,7 @@ async fn finish(mut transaction: Transaction, sample: &Sample, files: &[&str]) -
 /// Commits like another process that has only the header.
 async fn commit(planned: &Transaction, sample: &Sample, files: &[&str]) -> Result<Written> {
     let header = TransactionHeader::from_bytes(&planned.header()?.to_bytes()?)?;
-    finish(Transaction::resume(&sample.storage, header)?, sample, files).await
+    finish(Transaction::resume(&sample.log, header)?, sample, files).await
 }
 
 async fn write(sample: &Sample, mode: Mode, files: &[&str]) -> Result<u64> {
@@ -154,7 +157,7 @@ async fn writes_create_append_and_overwrite() {
     assert_eq!(files(&sample).await, Vec::<String>::new());
     exists(&write(&sample, Mode::Error, &["e"]).await.unwrap_err());
 
-    let entries = history(&sample.storage, None).await.unwrap();
+    let entries = history(&sample.log, None).await.unwrap();
     let entries: Vec<Value> =
         entries.iter().rev().map(|e| json!([e["operation"], e["isBlindAppend"], e["operationMetrics"]])).collect();
     let metrics = |files: &str, rows: &str, bytes: &str| json!({"numFiles": files, "numOutputRows": rows, "numOutputBytes": bytes});
@@ -340,7 +343,7 @@ async fn a_write_committed_again_after_log_cleanup_keeps_its_commit() {
         }
         let job = plan(&sample, Mode::Append).await.unwrap();
         assert_eq!(commit(&job, &sample, &["c"]).await.unwrap().version, 2);
-        deltic_table::checkpoint_writer::checkpoint(&sample.storage, World::default().now_ms()).await.unwrap();
+        deltic_table::checkpoint_writer::checkpoint(&sample.log, World::default().now_ms()).await.unwrap();
         if followed {
             write(&sample, Mode::Append, &["d"]).await.unwrap();
         }
@@ -445,12 +448,16 @@ async fn files_of_resumed_writes_are_deleted_if_the_commit_fails() {
     struct Refusing(Kind);
 
     impl Committer for Refusing {
-        fn commit(&self, _version: u64, _lines: Lines) -> BoxFuture<'_, Result<Put>> {
+        fn commit(&self, _version: u64, _lines: Lines, _files: Syncing) -> BoxFuture<'_, Result<Put>> {
             Box::pin(async { Err(Error::new(self.0.clone(), "refused")) })
         }
 
         fn read(&self, _version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
             Box::pin(async { Ok(None) })
+        }
+
+        fn put_other<'a>(&'a self, _name: &'a str, _file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+            Box::pin(async { Err(Error::internal("only commits are put")) })
         }
 
         fn make_durable(&self, _version: u64) -> BoxFuture<'_, Result<()>> {
@@ -474,7 +481,7 @@ async fn files_of_resumed_writes_are_deleted_if_the_commit_fails() {
             write(&sample, Mode::Append, &["a"]).await.unwrap();
             let mut planned = plan(&sample, Mode::Append).await.unwrap();
             if is_resumed {
-                planned = Transaction::resume(&sample.storage, planned.header().unwrap()).unwrap();
+                planned = Transaction::resume(&sample.log, planned.header().unwrap()).unwrap();
             }
             std::fs::write(sample.log("../b"), "data").unwrap();
             planned.append_each(std::iter::once(Ok(file("b")))).unwrap();
@@ -506,7 +513,10 @@ async fn headers_of_other_releases_or_tables_are_refused() {
     }
     let (sample, other) = (Sample::new(), Sample::new());
     let planned = plan(&sample, Mode::Append).await.unwrap();
-    invalid(&Transaction::resume(&other.storage, planned.header().unwrap()).unwrap_err(), "started on the table at");
+    invalid(
+        &Transaction::resume(&LogSource::of(&other.storage), planned.header().unwrap()).unwrap_err(),
+        "started on the table at",
+    );
     let mut planned = plan(&sample, Mode::Append).await.unwrap();
     planned.append_each(std::iter::once(Ok(file("a")))).unwrap();
     assert_eq!(*planned.header().unwrap_err().kind(), Kind::Internal);
@@ -551,7 +561,7 @@ async fn create(sample: &Sample, schema: StructType, by: &[&str], properties: &[
     let world = World::default();
     let now_ms = world.now_ms();
     let (cache, mode) = (HandleCache::default(), CreateMode::Error);
-    let created = Transaction::create(&sample.storage, cache, definition, mode, &world, now_ms).await?;
+    let created = Transaction::create(&sample.log, cache, definition, mode, &world, now_ms).await?;
     Ok(finish(created, sample, &[]).await?.version)
 }
 
@@ -569,7 +579,7 @@ async fn a_new_table_is_empty_and_as_defined() {
     let kept: Vec<&str> = snapshot.metadata().configuration.keys().map(String::as_str).collect();
     assert_eq!(kept, ["delta.appendOnly", "mine"]);
     assert!(snapshot.protocol().reader_features.as_ref().unwrap().contains(&"deletionVectors".to_owned()));
-    let entry = &history(&sample.storage, None).await.unwrap()[0];
+    let entry = &history(&sample.log, None).await.unwrap()[0];
     assert_eq!(
         (&entry["operation"], &entry["operationParameters"]["partitionBy"]),
         (&json!("CREATE TABLE"), &json!("[\"p\"]"))
@@ -628,4 +638,25 @@ async fn column_names_of_the_change_feed_are_reserved() {
     invalid(&create(&Sample::new(), columns.clone(), &[], &feed).await.unwrap_err(), "`_Change_Type` is reserved");
     assert!(create(&Sample::new(), columns, &[], &[]).await.is_ok());
     assert!(create(&Sample::new(), two(), &[], &feed).await.is_ok());
+}
+
+/// The handle uses no other committer, neither for commits nor for other files of the log.
+#[tokio::test]
+async fn a_table_commits_with_the_committer_that_it_is_given() {
+    let (sample, world) = (Sample::new(), World::default());
+    let uri = sample.path("");
+    let committer = Arc::new(MemoryCommitter::default());
+    let table = Table::open(uri.to_str().unwrap(), None, None).unwrap().with_committer(committer.clone());
+    let definition = TableDefinition { schema: two(), ..TableDefinition::default() };
+    table.create(definition, CreateMode::Error, &world, &world).await.unwrap();
+    assert_eq!(committer.versions().into_keys().collect::<Vec<_>>(), [0]);
+    let first = json!({"commitInfo": {}});
+    sample.commit(0, &[first.clone(), protocol(1, 2), metadata(&[("x", "long")], &[], json!({}))]);
+    sample.commit(1, &[first]);
+    table.compact_log(Some(0), Some(1)).await.unwrap();
+    table.write_checksum().await.unwrap();
+    let mut files: Vec<_> =
+        std::fs::read_dir(sample.path("_delta_log")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    files.sort();
+    assert_eq!(files, ["00000000000000000000.json", "00000000000000000001.json", "_sidecars"]);
 }

@@ -1,5 +1,6 @@
 //! Row ids and row commit versions, from the log and from files.
 
+use deltic_table::log::LogSource;
 use std::collections::BTreeSet;
 
 use deltic_table::scan::plan::ScanPlan;
@@ -223,7 +224,7 @@ fn table(features: &str, properties: Value) -> Lake {
 fn planned(lake: &Lake, columns: &[&str], filter: Option<&str>) -> Result<Vec<String>> {
     let columns: Vec<String> = columns.iter().map(|c| (*c).to_owned()).collect();
     block_on(async {
-        let snapshot = Snapshot::open(&lake.storage, None).await?;
+        let snapshot = Snapshot::open(&LogSource::of(&lake.storage), None).await?;
         let plan = ScanPlan::new(&snapshot, Some(&columns), filter).await?;
         let groups = plan.task_groups(1).await?;
         let group = TaskGroup::from_bytes(&groups[0])?;

@@ -4,8 +4,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
-use deltic_store::conformance;
 use deltic_store::{Put, Storage};
+use deltic_store::{Syncing, conformance};
 use deltic_table::commit::{CommitContext, RetryPolicy};
 use deltic_table::committers::{DynamoDbCommitter, for_table};
 use deltic_table::error::{Kind, Result};
@@ -48,7 +48,7 @@ fn now() -> u64 {
 
 impl Stores {
     fn committer(&self) -> DynamoDbCommitter {
-        DynamoDbCommitter::of(&self.storage).unwrap()
+        DynamoDbCommitter::of(&LogSource::of(&self.storage)).unwrap()
     }
 
     async fn commit(&self, version: u64, text: &'static str) -> Result<Put> {
@@ -107,7 +107,7 @@ pub(super) async fn races(storage: &Storage) {
     for version in 0..3 {
         let tasks: Vec<_> = (0..32u8)
             .map(|i| {
-                let committer = DynamoDbCommitter::of(storage).unwrap();
+                let committer = DynamoDbCommitter::of(&LogSource::of(storage)).unwrap();
                 // Some are so large that stores with conditional puts would get them in parts.
                 let text = Bytes::from(vec![i; if i % 8 == 0 { 36 << 20 } else { 100 }]);
                 tokio::spawn(async move { (i, committer.put_if_absent(&name(version), text).await.unwrap()) })
@@ -122,13 +122,13 @@ pub(super) async fn races(storage: &Storage) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_uses_the_dynamodb_committer() {
     let stores = stores();
-    let (committer, lines) = (for_table(&stores.storage), Lines::of(b"{\"commitInfo\":{}}").unwrap());
-    assert!(matches!(committer.commit(0, lines.clone()).await, Ok(Put::Created)));
+    let (committer, lines) = (for_table(&LogSource::of(&stores.storage)), Lines::of(b"{\"commitInfo\":{}}").unwrap());
+    assert!(matches!(committer.commit(0, lines.clone(), Syncing::default()).await, Ok(Put::Created)));
     assert!(stores.is_complete(0));
     stores.claimed(1, "one").await;
     assert_eq!(committer.read(1).await.unwrap().unwrap(), "one");
     assert!(committer.read(2).await.unwrap().is_none());
-    assert!(matches!(committer.commit(1, lines.clone()).await, Ok(Put::Exists)));
+    assert!(matches!(committer.commit(1, lines.clone(), Syncing::default()).await, Ok(Put::Exists)));
     // Without the committer, commits cannot be put: the bucket would overwrite.
     let error = stores.storage.put_if_absent(&path(2), Bytes::new()).await.unwrap_err();
     assert_eq!(error.kind(), &Kind::Internal, "{error}");
@@ -268,7 +268,7 @@ async fn inconsistent_lock_tables_are_refused() {
         Storage::open(uri, &options)
     };
     let elsewhere = open("s3://bucket/t", "deltic.s3.dynamodb.table", "nothing").unwrap();
-    let elsewhere = DynamoDbCommitter::of(&elsewhere).unwrap();
+    let elsewhere = DynamoDbCommitter::of(&LogSource::of(&elsewhere)).unwrap();
     let error = elsewhere.put_if_absent(&name(0), Bytes::new()).await.unwrap_err();
     assert!(is_storage(&error, false) && error.to_string().contains("deltic.s3.dynamodb.table"), "{error}");
     for (uri, key, value) in [
@@ -343,7 +343,7 @@ async fn a_vacuum_task_finds_a_start_commit_that_is_only_claimed() {
     stores.storage.put("unreferenced", Bytes::from_static(b"rows")).await.unwrap();
     let options = VacuumOptions { retention_ms: Some(0), force: true, ..VacuumOptions::default() };
     let context = CommitContext { committer: &committer, retry: &Later };
-    let mut vacuum = DistributedVacuum::begin(&stores.storage, options, &Later, context).await.unwrap();
+    let mut vacuum = DistributedVacuum::begin(&LogSource::of(&stores.storage), options, &Later, context).await.unwrap();
     // The copy to the name of the commit has failed.
     let start = stores.read(1).await.unwrap();
     stores.storage.delete(&path(1)).await.unwrap();

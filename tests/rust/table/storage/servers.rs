@@ -5,6 +5,7 @@ use std::collections::HashMap;
 
 use deltic_store::{Storage, conformance};
 use deltic_table::committers::DynamoDbCommitter;
+use deltic_table::log::LogSource;
 
 #[derive(serde::Deserialize)]
 struct Store {
@@ -32,7 +33,7 @@ async fn servers_conform() {
             continue;
         }
         conformance::check(&open("some tables/t%25"), &without).await;
-        match DynamoDbCommitter::of(&open("race")) {
+        match DynamoDbCommitter::of(&LogSource::of(&open("race"))) {
             // Only the committer may put commits.
             Some(_) => super::dynamodb::races(&open("race")).await,
             None => conformance::check_races(&open("race")).await,

@@ -8,6 +8,7 @@ use super::sample_task::{SampleTask, Sampled};
 use super::written::{Written, WrittenFiles, all, put};
 use crate::commit::{CommitContext, CommitSeries};
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::maintenance::bins::{Rewriting, Rewritten, key_spec};
 use crate::maintenance::commit::BinCommits;
 use crate::maintenance::layout::Layout;
@@ -25,7 +26,6 @@ use crate::write::layout::{has_id_prefix, id_prefix};
 use crate::write::plan::{DataFile, WriteSpec};
 use crate::write::unclaimed::Unclaimed;
 use crate::write::writer::Clock;
-use deltic_store::Storage;
 
 /// The most intervals of the bins of one commit.
 const MAX_INTERVALS: usize = 1000;
@@ -109,15 +109,14 @@ impl DistributedOptimize {
     /// # Errors
     /// As [`plan_optimize`](crate::maintenance::plan_optimize).
     pub async fn plan(
-        storage: &Storage,
+        log: &LogSource,
         latest: Option<Snapshot>,
         options: &OptimizeOptions,
         ids: &dyn Ids,
         clock: Clock,
     ) -> Result<Self> {
-        let planned = plan(storage, latest, options, ids, clock).await;
-        let Plan { snapshot, base, rewriting, bins, result: done } =
-            planned.map_err(|e| e.in_table(storage.location()))?;
+        let planned = plan(log, latest, options, ids, clock).await;
+        let Plan { snapshot, base, rewriting, bins, result: done } = planned.map_err(|e| e.in_table(log.location()))?;
         let left = split_into_commits(bins, rewriting.limits.commit_bytes).into_iter();
         let options = commit_options(&rewriting.layout, options, false);
         Ok(Self {

@@ -14,7 +14,6 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use super::last_vacuum_info;
 use crate::error::{Error, Result};
 use crate::history::commits;
-use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::vector_file::VectorFile;
 use deltic_store::{FileMeta, Storage, decode_path};
@@ -41,14 +40,13 @@ fn distinct(files: Listing) -> Listing {
 /// # Errors
 /// `Invalid` if the log no longer has all of these commits.
 pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<Listing> {
-    let storage = snapshot.storage();
+    let log = snapshot.log();
     let Some(until) = until else { return Ok(stream::empty().boxed()) };
-    let handled = last_vacuum_info::read(storage).await?.filter(|version| *version <= snapshot.version());
+    let handled = last_vacuum_info::read(log).await?.filter(|version| *version <= snapshot.version());
     let first = handled.map_or(0, |version| version.saturating_add(1));
     if first > until {
         return Ok(stream::empty().boxed());
     }
-    let log = LogSource::of(storage);
     let mut files = commits(&log.list(first).await?);
     files.retain(|file| file.name.version() <= until);
     let expected = until.saturating_sub(first).saturating_add(1);
@@ -58,7 +56,7 @@ pub(super) async fn removed(snapshot: &Snapshot, until: Option<u64>) -> Result<L
              removed; run a full vacuum once"
         )));
     }
-    let storage = storage.clone();
+    let storage = log.storage().clone();
     let removed_files = move |batch: CommitBatch| {
         ready(removed_by(&storage, batch).map(|files| stream::iter(files.into_iter().map(Ok))))
     };

@@ -62,16 +62,16 @@ struct KnownCommit {
 
 impl KnownCommit {
     /// Reads the commit of `version`.
-    async fn read(storage: &Storage, version: u64) -> Result<Self> {
-        let found = LogSource::of(storage).read_commit(version).await?;
+    async fn read(log: &LogSource, version: u64) -> Result<Self> {
+        let found = log.read_commit(version).await?;
         let missing = || Error::not_found("this commit is not in the log any more").at_version(version);
         let lines = String::from_utf8_lossy(&found.ok_or_else(missing)?).into_owned();
         Ok(Self { version, lines })
     }
 
     /// Fails if the log does not have this commit: the task accesses another table.
-    async fn check(&self, storage: &Storage) -> Result<()> {
-        let found = LogSource::of(storage).read_commit(self.version).await?;
+    async fn check(&self, log: &LogSource) -> Result<()> {
+        let found = log.read_commit(self.version).await?;
         if found.is_some_and(|found| String::from_utf8_lossy(&found) == self.lines) {
             return Ok(());
         }
@@ -152,7 +152,7 @@ impl SweepTask {
         };
         let ended = async {
             if let Some(known) = known {
-                known.check(&storage).await?;
+                known.check(&LogSource::of(&storage)).await?;
             }
             match work {
                 SweepWork::Delete(files, cutoff_ms) => {
@@ -240,23 +240,23 @@ impl DistributedVacuum {
     /// # Errors
     /// As [`vacuum`](super::vacuum).
     pub async fn begin(
-        storage: &Storage,
+        log: &LogSource,
         options: VacuumOptions,
         ids: &dyn Ids,
         context: CommitContext<'_>,
     ) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(storage.location());
-        let started = StartedVacuum::new(storage, &options, ids, context).await?;
+        let in_table = |e: Error| e.in_table(log.location());
+        let started = StartedVacuum::new(log, &options, ids, context).await?;
         let id = ids.unique();
         let (dry_run, is_lite) = (options.dry_run, matches!(options.search, Search::Lite));
         let prepared = async {
             let known = match dry_run {
                 true => None,
-                false => Some(KnownCommit::read(storage, started.snapshot.version()).await?),
+                false => Some(KnownCommit::read(log, started.snapshot.version()).await?),
             };
             let rule = Rule::of(&started.snapshot, started.retention, id.clone()).await?;
             let listing = match options.search {
-                Search::Full => storage.list_folder(""),
+                Search::Full => log.storage().list_folder(""),
                 search => started.listing(search).await?.map_ok(Listed::File).boxed(),
             };
             Ok((known, rule, listing))
@@ -269,7 +269,7 @@ impl DistributedVacuum {
                 return Err(ended.err().unwrap_or_else(|| Error::internal(message)));
             }
         };
-        let mut sweep = Sweep::new(storage.clone(), &rule, dry_run);
+        let mut sweep = Sweep::new(log.storage().clone(), &rule, dry_run);
         if is_lite {
             sweep.skip_nested_table_check();
         }
@@ -292,14 +292,14 @@ impl DistributedVacuum {
         self.phase = Phase::Failed;
         let tasks = tasks.max(1);
         let work = if self.ended.is_ok() { self.choose_work(tasks).await } else { Ok(Vec::new()) };
-        let storage = self.started.snapshot.storage();
-        let work = work.map_err(|e| e.in_table(storage.location()))?;
+        let log = self.started.snapshot.log();
+        let work = work.map_err(|e| e.in_table(log.location()))?;
         if work.is_empty() {
             self.phase = Phase::AllDone;
             return Ok(Vec::new());
         }
         self.task_sets += 1;
-        let (location, dry_run) = (storage.location(), self.started.dry_run);
+        let (location, dry_run) = (log.location(), self.started.dry_run);
         let task = |(number, work): (usize, SweepWork)| {
             let (location, known) = (location.to_owned(), self.known.clone());
             pack(TASK, &SweepTask { location, task_set_id: self.task_set_id(), number, dry_run, known, work })

@@ -1,10 +1,10 @@
 //! `_delta_log/_last_vacuum_info`: the last version whose removed files a vacuum has deleted, in the form of delta-spark.
 
 use bytes::Bytes;
-use deltic_protocol::log::name::LOG_DIR;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::log::{LogSource, log_file_path};
 use deltic_store::Storage;
 
 const FILE: &str = "_last_vacuum_info";
@@ -16,8 +16,8 @@ struct LastVacuum {
 }
 
 /// The version. `None` if the file does not exist or cannot be parsed: LITE then reads the whole log.
-pub(super) async fn read(storage: &Storage) -> Result<Option<u64>> {
-    match storage.get(&format!("{LOG_DIR}/{FILE}")).await {
+pub(super) async fn read(log: &LogSource) -> Result<Option<u64>> {
+    match log.read(FILE).await {
         Ok(bytes) => {
             let last = serde_json::from_slice::<LastVacuum>(&bytes).ok();
             Ok(last.and_then(|last| last.latest_commit_version_outside_of_retention_window))
@@ -31,5 +31,5 @@ pub(super) async fn read(storage: &Storage) -> Result<Option<u64>> {
 pub(super) async fn write(storage: &Storage, version: u64) -> Result<()> {
     let last = LastVacuum { latest_commit_version_outside_of_retention_window: Some(version) };
     let json = serde_json::to_vec(&last).map_err(|e| Error::internal("a version cannot be serialised").caused_by(e))?;
-    storage.put(&format!("{LOG_DIR}/{FILE}"), Bytes::from(json)).await
+    storage.put(&log_file_path(FILE), Bytes::from(json)).await
 }

@@ -14,9 +14,10 @@
 
 use crate::commit::{CommitContext, stop_if_cancelled, unless_cancelled};
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::Ids;
-use deltic_store::{FileMeta, Storage};
+use deltic_store::FileMeta;
 
 mod candidates;
 mod distributed;
@@ -43,14 +44,14 @@ use sweep::{Rule, Sweep};
 /// the log and of the store. The error counts the files that could not be deleted. The table is intact then, and the vacuum
 /// can be repeated.
 pub async fn vacuum(
-    storage: &Storage,
+    log: &LogSource,
     options: VacuumOptions,
     ids: &dyn Ids,
     context: CommitContext<'_>,
 ) -> Result<Vacuumed> {
-    let in_table = |e: Error| e.in_table(storage.location());
-    let started = StartedVacuum::new(storage, &options, ids, context).await?;
-    let mut sweep = Sweep::with(storage.clone(), partitions(&started.snapshot), options.dry_run);
+    let in_table = |e: Error| e.in_table(log.location());
+    let started = StartedVacuum::new(log, &options, ids, context).await?;
+    let mut sweep = Sweep::with(log.storage().clone(), partitions(&started.snapshot), options.dry_run);
     if matches!(options.search, Search::Lite) {
         sweep.skip_nested_table_check();
     }

@@ -13,7 +13,6 @@ use crate::checkpoint::read::AddColumns;
 use crate::checkpoint_writer::young_tombstones;
 use crate::error::{Error, Result};
 use crate::history::commits;
-use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::vector_file::literal;
 use deltic_store::{Storage, decode_path};
@@ -57,7 +56,7 @@ impl RetainedFiles {
 
     /// Adds files that commits within the retention added or removed.
     async fn add_commits(&mut self, snapshot: &Snapshot, retention: Retention) -> Result<()> {
-        let log = LogSource::of(snapshot.storage());
+        let log = snapshot.log();
         let mut listed = commits(&log.list(retention.first_commit()).await?);
         if retention.current.is_some() {
             check_listing(&listed, retention)?;

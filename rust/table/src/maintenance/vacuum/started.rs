@@ -17,9 +17,9 @@ use crate::commit::CommitContext;
 use crate::error::{Error, Result};
 use crate::events::TARGET;
 use crate::history::Timeline;
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::transaction::builder::{HandleCache, Ids, Transaction, TransactionEnd, TransactionOptions};
-use deltic_store::Storage;
 
 const HOUR_MS: i64 = 60 * 60 * 1000;
 
@@ -67,21 +67,21 @@ pub(super) struct StartedVacuum {
 
 impl StartedVacuum {
     pub(super) async fn new(
-        storage: &Storage,
+        log: &LogSource,
         options: &VacuumOptions,
         ids: &dyn Ids,
         context: CommitContext<'_>,
     ) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(storage.location());
+        let in_table = |e: Error| e.in_table(log.location());
         let now_ms = context.retry.now_ms();
-        let mut snapshot = Snapshot::open(storage, None).await?;
+        let mut snapshot = Snapshot::open(log, None).await?;
         let durations = RetentionDurations::new(&snapshot, options).map_err(in_table)?;
         let is_logged = options.log && !options.dry_run;
         if is_logged {
             let specified = options.retention_ms.map(|ms| json!(ms)).unwrap_or_default();
             let parameters = json!({"retentionCheckEnabled": !options.force, "specifiedRetentionMillis": specified,
                 "defaultRetentionMillis": durations.default_ms});
-            let committed = commit_vacuum_info(storage, "VACUUM START", parameters, json!({}), ids, context).await;
+            let committed = commit_vacuum_info(log, "VACUUM START", parameters, json!({}), ids, context).await;
             committed.map_err(for_full_disk)?;
             // Files that the commits before VACUUM START added are retained.
             snapshot = snapshot.refresh().await?;
@@ -100,7 +100,7 @@ impl StartedVacuum {
         records_last_vacuum: bool,
     ) -> Result<Self> {
         let cutoff_ms = now_ms.saturating_sub(durations.chosen_ms);
-        let current = match Timeline::load(snapshot.storage()).await?.until(cutoff_ms).await {
+        let current = match Timeline::load(snapshot.log()).await?.until(cutoff_ms).await {
             Ok(version) => Some(version),
             Err(e) if e.is_version_not_found() => None,
             Err(e) => return Err(e),
@@ -134,8 +134,8 @@ impl StartedVacuum {
         ids: &dyn Ids,
         context: CommitContext<'_>,
     ) -> Result<Vacuumed> {
-        let storage = self.snapshot.storage();
-        let ended = ended.and_then(|()| done.failed.take().into_result().map_err(|e| e.in_table(storage.location())));
+        let log = self.snapshot.log();
+        let ended = ended.and_then(|()| done.failed.take().into_result().map_err(|e| e.in_table(log.location())));
         done.vacuumed.retention_ms = self.retention_ms;
         if self.dry_run {
             return ended.map(|()| done.vacuumed);
@@ -148,13 +148,13 @@ impl StartedVacuum {
         if self.records_last_vacuum
             && let Some(version) = self.retention.current
         {
-            let written = last_vacuum_info::write(storage, version).await;
+            let written = last_vacuum_info::write(log.storage(), version).await;
             // Without it, the next vacuum of the mode "lite" reads more of the log.
             if let Err(error) = written {
                 if self.is_logged {
                     return Err(error);
                 }
-                log::warn!(target: TARGET, "{}: the vacuum is not recorded: {error}", storage.location());
+                log::warn!(target: TARGET, "{}: the vacuum is not recorded: {error}", log.location());
             }
         }
         Ok(done.vacuumed)
@@ -167,11 +167,11 @@ impl StartedVacuum {
         ids: &dyn Ids,
         context: CommitContext<'_>,
     ) -> Result<()> {
-        let storage = self.snapshot.storage();
+        let log = self.snapshot.log();
         let status = if ended.is_ok() { "COMPLETED" } else { "FAILED" };
         let counts = json!({"numDeletedFiles": done.vacuumed.files_deleted.to_string(),
             "numVacuumedDirectories": done.folders.to_string()});
-        let recorded = commit_vacuum_info(storage, "VACUUM END", json!({"status": status}), counts, ids, context).await;
+        let recorded = commit_vacuum_info(log, "VACUUM END", json!({"status": status}), counts, ids, context).await;
         ended?;
         done.vacuumed.version = recorded.map_err(|e| {
             Error::new(
@@ -200,7 +200,7 @@ fn for_full_disk(error: Error) -> Error {
 
 /// Commits nothing but a `commitInfo` with this operation. Returns its version.
 async fn commit_vacuum_info(
-    storage: &Storage,
+    log: &LogSource,
     operation: &str,
     parameters: Value,
     metrics: Value,
@@ -214,7 +214,7 @@ async fn commit_vacuum_info(
         commit_empty: true,
         ..TransactionOptions::default()
     };
-    let transaction = Transaction::begin(storage, HandleCache::default(), options, ids).await?;
+    let transaction = Transaction::begin(log, HandleCache::default(), options, ids).await?;
     match transaction.commit(context.committer, context.retry).await? {
         TransactionEnd::Committed(outcome) => Ok(Some(outcome.committed.version)),
         TransactionEnd::Replayed(_) | TransactionEnd::Nothing => Ok(None),

@@ -14,7 +14,6 @@ use serde::de::IgnoredAny;
 use crate::error::{Error, Kind, Result};
 use crate::log::{LogSource, log_file_path, parse_file};
 use crate::parallel::try_compute;
-use deltic_store::Storage;
 
 /// Files that are read at once.
 const CONCURRENT_GETS: usize = 8;
@@ -34,8 +33,7 @@ pub(super) struct Content {
 ///
 /// # Errors
 /// Those of the store; also if a file has disappeared.
-pub(super) async fn read(storage: &Storage, files: Vec<LogFile>) -> Result<Vec<Content>> {
-    let log = LogSource::of(storage);
+pub(super) async fn read(log: &LogSource, files: Vec<LogFile>) -> Result<Vec<Content>> {
     let one = |file: LogFile| {
         let log = log.clone();
         async move {

@@ -14,14 +14,13 @@ use super::move_aside::Recovery;
 use crate::error::{Error, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
-use deltic_store::Storage;
 
 /// Features of tables whose versions are not decided by the log alone.
 const DECIDED_ELSEWHERE: [&str; 4] =
     ["catalogManaged", "catalogOwned-preview", "coordinatedCommits-preview", "multiTableTransaction"];
 
 /// Temporary files of writers that commit through DynamoDB, below the log.
-const DYNAMODB_FILES: &str = "_delta_log/.tmp";
+const DYNAMODB_FILES: &str = ".tmp";
 
 /// How a log ends.
 pub(crate) enum LogEnd {
@@ -37,16 +36,16 @@ pub(crate) enum LogEnd {
 /// `NotFound` if there is no table; `Corrupt` if no version can be read, or the log is damaged in another way than by missing
 /// and torn commits; `Unsupported` if something else than the log decides about versions, or the table has a feature that
 /// deltic cannot write; those of the store.
-pub(crate) async fn find(storage: &Storage) -> Result<LogEnd> {
-    refuse_other_committers(storage).await?;
-    let listing = LogSource::of(storage).list(0).await?;
+pub(crate) async fn find(log: &LogSource) -> Result<LogEnd> {
+    refuse_other_committers(log).await?;
+    let listing = log.list(0).await?;
     let Some(newest) = newest_version(&listing) else {
         let error = Segment::choose(&listing, None, true).err();
         return Err(error.unwrap_or_else(|| Error::internal("a log without files has a version")));
     };
-    let base = newest_readable_checkpoint(storage, &listing).await?;
+    let base = newest_readable_checkpoint(log, &listing).await?;
     let first = base.map_or(0, |version| version.saturating_add(1));
-    let contents = contents::read(storage, replayed(&listing, first)).await?;
+    let contents = contents::read(log, replayed(&listing, first)).await?;
     let end = last_readable(&contents, base).ok_or_else(|| {
         Error::corrupt(format!(
             "no version can be read: the log has no complete checkpoint that can be read, and {}",
@@ -59,7 +58,7 @@ pub(crate) async fn find(storage: &Storage) -> Result<LogEnd> {
         listing.iter().cloned().partition(|file| file.name.version() <= end);
     let mut segment = Segment::choose(&kept, Some(end), true)?;
     segment.checksum = None;
-    let snapshot = Snapshot::open_segment(storage, segment).await?;
+    let snapshot = Snapshot::open_segment(log, segment).await?;
     contents_of(&snapshot).await?;
     if end == newest {
         return Ok(LogEnd::Readable(Box::new(snapshot), harmless_gap(&listing, base)));
@@ -80,8 +79,8 @@ pub(crate) async fn find(storage: &Storage) -> Result<LogEnd> {
         found.saturating_sub(torn),
         super::move_aside::FOLDER,
     );
-    let hint = outdated_hint(storage, end).await?;
-    let checksum_files = hadoop_checksums(storage, end, hint.is_some()).await?;
+    let hint = outdated_hint(log, end).await?;
+    let checksum_files = hadoop_checksums(log, end, hint.is_some()).await?;
     Ok(LogEnd::Unreadable(Box::new(Recovery { snapshot, message, later, hint, checksum_files })))
 }
 
@@ -93,16 +92,16 @@ fn lost_versions(first: u64, newest: u64, count: u64) -> String {
 }
 
 /// Refuses logs whose versions are decided by something else: a file of the log is not all of a version there.
-async fn refuse_other_committers(storage: &Storage) -> Result<()> {
+async fn refuse_other_committers(log: &LogSource) -> Result<()> {
     let through_dynamodb = || {
         let message = "commits of this table go through DynamoDB, whose items would still name the versions that are moved; \
                        repair the log by hand, together with the items";
         Error::unsupported("repair of a log that DynamoDB decides", message)
     };
-    if storage.lock_paths().is_some() || !storage.list_some(DYNAMODB_FILES).await?.is_empty() {
+    if log.claimed().is_some() || !log.list_folder(DYNAMODB_FILES).await?.is_empty() {
         return Err(through_dynamodb());
     }
-    let staged = storage.list_some(&format!("{LOG_DIR}/{STAGED_COMMITS_DIR}")).await?;
+    let staged = log.list_folder(STAGED_COMMITS_DIR).await?;
     if staged.iter().any(|file| StagedCommit::parse(file_name(&file.path)).is_some()) {
         let message = format!(
             "the log has staged commits (`{LOG_DIR}/{STAGED_COMMITS_DIR}`), about which a catalog decides; repair the table \
@@ -168,10 +167,10 @@ fn newest_version(listing: &[LogFile]) -> Option<u64> {
 }
 
 /// The version of the newest checkpoint that can be read to its end.
-async fn newest_readable_checkpoint(storage: &Storage, listing: &[LogFile]) -> Result<Option<u64>> {
+async fn newest_readable_checkpoint(log: &LogSource, listing: &[LogFile]) -> Result<Option<u64>> {
     let mut listing = listing.to_vec();
     while let Some((version, checkpoint)) = checkpoints(&listing).pop_last() {
-        match contents_of_checkpoint(storage, &checkpoint).await {
+        match contents_of_checkpoint(log, &checkpoint).await {
             Ok(_) => return Ok(Some(version)),
             Err(e) if is_damage(&e) => listing.retain(|file| !has(&checkpoint, file)),
             Err(e) => return Err(e),
@@ -246,8 +245,8 @@ fn harmless_gap(listing: &[LogFile], base: Option<u64>) -> Option<String> {
 }
 
 /// `_last_checkpoint`, if it names a later version or cannot be parsed.
-async fn outdated_hint(storage: &Storage, end: u64) -> Result<Option<u64>> {
-    match LogSource::of(storage).read(LAST_CHECKPOINT).await {
+async fn outdated_hint(log: &LogSource, end: u64) -> Result<Option<u64>> {
+    match log.read(LAST_CHECKPOINT).await {
         Ok(bytes) if LastCheckpoint::parse(&bytes).is_ok_and(|hint| hint.version <= end) => Ok(None),
         Ok(bytes) => Ok(Some(bytes.len() as u64)),
         Err(e) if e.is_not_found() => Ok(None),
@@ -257,11 +256,11 @@ async fn outdated_hint(storage: &Storage, end: u64) -> Result<Option<u64>> {
 
 /// The checksum files that Hadoop keeps beside files of a local disk, `.<name>.crc`, of later versions: Hadoop would compare new
 /// files of the same names with them.
-async fn hadoop_checksums(storage: &Storage, end: u64, has_hint: bool) -> Result<Vec<(String, u64)>> {
-    if !storage.is_local() {
+async fn hadoop_checksums(log: &LogSource, end: u64, has_hint: bool) -> Result<Vec<(String, u64)>> {
+    if !log.storage().is_local() {
         return Ok(Vec::new());
     }
-    let files = storage.list_from(LOG_DIR, "").await?;
+    let files = log.list_everything().await?;
     let sizes: HashMap<&str, u64> = files.iter().map(|file| (file_name(&file.path), file.size)).collect();
     let is_later = |name: &str| {
         let Some(of) = name.strip_prefix('.').and_then(|name| name.strip_suffix(".crc")) else { return false };

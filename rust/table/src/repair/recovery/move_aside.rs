@@ -8,7 +8,7 @@ use deltic_protocol::log::segment::{LogFile, Segment};
 use super::contents::{changed, is_commit};
 use crate::commit::{RetryPolicy, stop_if_cancelled};
 use crate::error::{Error, Result};
-use crate::log::{LogSource, log_file_path};
+use crate::log::log_file_path;
 use crate::parallel::run_to_end;
 use crate::snapshot::Snapshot;
 use deltic_store::Stop;
@@ -105,7 +105,7 @@ impl Recovery {
 
     /// Checks that the log has the files of the last readable version, and of later versions exactly those that were found.
     async fn check_unchanged(&self) -> Result<()> {
-        let now = LogSource::of(self.snapshot.storage()).list(0).await?;
+        let now = self.snapshot.log().list(0).await?;
         let (later, earlier): (Vec<_>, Vec<_>) =
             now.iter().partition(|file| file.name.version() > self.snapshot.version());
         let segment = self.snapshot.segment();
@@ -146,7 +146,7 @@ impl Recovery {
 
     /// Checks that the log now ends at a version that can be read, and not after a commit that was made meanwhile.
     async fn check_end(&self, folder: &str) -> Result<()> {
-        let now = LogSource::of(self.snapshot.storage()).list(0).await?;
+        let now = self.snapshot.log().list(0).await?;
         match Segment::choose(&now, None, true) {
             Ok(_) => Ok(()),
             Err(e) => Err(changed(Some(folder)).caused_by(e)),

@@ -53,7 +53,7 @@ impl Transaction {
             files: FileChanges { added: self.files.added.clone(), ..FileChanges::default() },
             history: History { parameters: self.history.parameters.clone(), ..History::default() },
             txn_id: self.txn_id.clone(),
-            ..Self::empty(self.storage.clone(), self.options.clone(), self.isolation)
+            ..Self::empty(self.log.clone(), self.options.clone(), self.isolation)
         })
     }
 
@@ -63,7 +63,7 @@ impl Transaction {
     /// `NotFound` if there is no table any more, `Unsupported` if deltic cannot write it.
     pub(super) async fn on_newest_version(mut self) -> Result<Option<Self>> {
         // Opened anew rather than refreshed: there may be a new table at the location.
-        let snapshot = Snapshot::open(&self.storage, None).await?;
+        let snapshot = Snapshot::open(&self.log, None).await?;
         let state = HandleState::load(&snapshot).await?;
         let after = &state.state;
         check_writable(&after.protocol, &after.metadata, snapshot.shape()).map_err(|e| self.in_table(e))?;

@@ -120,7 +120,7 @@ impl Transaction {
         }
         let snapshot = self.snapshot().await?;
         let (read, write) = (changes_spec(self.rows_spec(&snapshot)?)?, self.rewrite_spec(FileKind::Change)?);
-        let written = write_changes(&self.storage, read, write, tasks).await?;
+        let written = write_changes(self.log.storage(), read, write, tasks).await?;
         self.add_change_files(written, []);
         Ok(())
     }

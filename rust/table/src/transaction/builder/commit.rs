@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::post_commit::{PostCommit, check_same_table, verify_same_table};
 use crate::snapshot::Snapshot;
 use deltic_protocol::commit::{Failed, PreparedCommit};
+use deltic_store::Syncing;
 
 impl Transaction {
     /// Commits, unless no step changed anything and no empty commit was requested. The files of a commit that is refused
@@ -36,8 +37,8 @@ impl Transaction {
             self.abandon().await;
             return Ok(TransactionEnd::Replayed(version));
         }
-        let (storage, discarded) = (self.storage.clone(), self.files.discarded.clone());
-        delete_files(&storage, discarded).await;
+        let (log, discarded) = (self.log.clone(), self.files.discarded.clone());
+        delete_files(log.storage(), discarded).await;
         let (retry_copy, mode) = (self.copy_for_retry(), self.write.mode);
         let mut this = self;
         let completed = async {
@@ -49,17 +50,19 @@ impl Transaction {
             Err(error) => {
                 // The process that started a resumed write may have committed it already, which the error does not show.
                 let paths = if this.base.is_resumed { this.written_paths().only_local() } else { this.written_paths() };
-                paths.delete(&storage).await;
-                return Err(error.in_table(storage.location()));
+                paths.delete(log.storage()).await;
+                return Err(error.in_table(log.location()));
             }
         };
         let (paths, is_resumed, marks_rows) =
             (this.written_paths(), this.base.is_resumed, !this.files.rows.marked.is_empty());
         // After a conflict OPTIMIZE commits its rewritten files again, except those of bins that a winner changed.
         let reuses_files = this.files.optimize_metrics.is_some();
-        let mut ended = Box::pin(this.commit_once(committer, &vectors, retry)).await;
+        let mut syncing = std::mem::take(&mut this.files.syncing);
+        let mut ended = Box::pin(this.commit_once(committer, &vectors, &mut syncing, retry)).await;
         if let Some(copy) = retry_copy.filter(|_| ended.as_ref().is_err_and(is_table_changed)) {
-            ended = Box::pin(copy.retry_on_newest_version(committer, &vectors, retry)).await.unwrap_or(ended);
+            ended =
+                Box::pin(copy.retry_on_newest_version(committer, &vectors, &mut syncing, retry)).await.unwrap_or(ended);
         }
         let failed = match ended {
             Ok(outcome) => {
@@ -73,18 +76,18 @@ impl Transaction {
         if proves_no_commit(&failed, is_resumed, marks_rows) {
             vectors.delete_unreferenced(false).await;
             if !(reuses_files && is_conflict(&failed)) {
-                paths.delete(&storage).await;
+                paths.delete(log.storage()).await;
             }
         }
         // With these modes the transaction was to create the table, so another writer has created it meanwhile.
         let error = match mode {
             Mode::Ignore if is_table_changed(&failed) => {
-                return Ok(TransactionEnd::Replayed(Snapshot::open(&storage, None).await?.version()));
+                return Ok(TransactionEnd::Replayed(Snapshot::open(&log, None).await?.version()));
             }
             Mode::Error if is_table_changed(&failed) => Error::table_exists().caused_by(Error::from(failed)),
             _ => Error::from(failed),
         };
-        Err(error.in_table(storage.location())).inspect_err(log_conflict)
+        Err(error.in_table(log.location())).inspect_err(log_conflict)
     }
 
     /// The outer retry: commits the same files again, prepared on the newest version. `None` if they do not fit the
@@ -93,10 +96,11 @@ impl Transaction {
         self,
         committer: &dyn Committer,
         vectors: &TableVectors,
+        syncing: &mut Syncing,
         retry: &dyn RetryPolicy,
     ) -> Option<Result<Option<Outcome>, Failed>> {
         match Box::pin(self.on_newest_version()).await {
-            Ok(Some(rebased)) => Some(Box::pin(rebased.commit_once(committer, vectors, retry)).await),
+            Ok(Some(rebased)) => Some(Box::pin(rebased.commit_once(committer, vectors, syncing, retry)).await),
             Ok(None) => None,
             Err(error) => Some(Err(Failed::NotWritten(error))),
         }
@@ -104,24 +108,21 @@ impl Transaction {
 
     /// Prepares the commit, puts it into the log, and does the work after a commit. Only the commit loop retries here.
     async fn commit_once(
-        mut self,
+        self,
         committer: &dyn Committer,
         vectors: &TableVectors,
+        syncing: &mut Syncing,
         retry: &dyn RetryPolicy,
     ) -> Result<Option<Outcome>, Failed> {
-        let (storage, base, is_resumed) = (self.storage.clone(), self.base.state.clone(), self.base.is_resumed);
-        let syncing = self.take_syncing();
-        let prepared = async {
-            syncing.wait().await?;
-            self.prepare(retry.now_ms()).await
-        };
-        let Some(prepared) = prepared.await.map_err(Failed::NotWritten)? else { return Ok(None) };
+        let (log, base, is_resumed) = (self.log.clone(), self.base.state.clone(), self.base.is_resumed);
+        let prepared = self.prepare(retry.now_ms()).await.map_err(Failed::NotWritten)?;
+        let Some(prepared) = prepared else { return Ok(None) };
         if let Some(base) = &base {
             check_same_table(committer, base).await?;
         }
         let metrics = prepared.metrics.clone();
-        let committed = try_commit(prepared, committer, vectors, retry).await?;
-        log_committed(&committed, storage.location());
+        let committed = try_commit(prepared, committer, vectors, syncing, retry).await?;
+        log_committed(&committed, log.location());
         let verified = async {
             match &base {
                 Some(base) => verify_same_table(committer, &committed, base).await,
@@ -130,8 +131,7 @@ impl Transaction {
         };
         // A resumed write does not know the table's counts.
         let counted_base = base.as_ref().filter(|_| !is_resumed);
-        let post_commit =
-            PostCommit::run_unless_base_changed(&storage, &committed, counted_base, verified, retry.now_ms()).await?;
+        let post_commit = PostCommit::run(&log, committer, &committed, counted_base, verified, retry.now_ms()).await?;
         Ok(Some(Outcome { committed, metrics, post_commit }))
     }
 

@@ -18,6 +18,7 @@ use deltic_protocol::replay::paths::PathSet;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Kind, Result};
+use crate::log::LogSource;
 use crate::post_commit::{HandleState, PostCommit};
 use crate::scan::plan::ScanPlan;
 use crate::scan::task::TaskGroup;
@@ -62,7 +63,7 @@ const MAX_PENDING_SYNCS: usize = 64;
 /// A transaction before its commit.
 #[derive(Debug)]
 pub struct Transaction {
-    storage: Storage,
+    log: LogSource,
     options: TransactionOptions,
     isolation: Option<IsolationLevel>,
     txn_id: String,
@@ -110,18 +111,18 @@ impl Transaction {
     /// # Errors
     /// `NotFound` if there is no table, `Unsupported` if deltic cannot write it, `Invalid` for the options.
     pub async fn begin(
-        storage: &Storage,
+        log: &LogSource,
         cache: HandleCache,
         options: TransactionOptions,
         ids: &dyn Ids,
     ) -> Result<Self> {
-        let mut transaction = Self::new(storage, options)?;
+        let mut transaction = Self::new(log, options)?;
         (transaction.base.latest, transaction.now_ms) = (cache.latest, cache.now_ms);
         // The newest `txn` action of an application needs the newest version.
         match cache.state.filter(|_| transaction.options.app_id.is_none()) {
             Some(state) => transaction.base.state = Some(state),
             None => {
-                let snapshot = newest(storage, transaction.base.latest.as_ref()).await?;
+                let snapshot = newest(log, transaction.base.latest.as_ref()).await?;
                 transaction.set_base(HandleState::load(&snapshot).await?, &snapshot);
             }
         }
@@ -132,20 +133,20 @@ impl Transaction {
     }
 
     /// A transaction without steps, base and application id.
-    fn new(storage: &Storage, options: TransactionOptions) -> Result<Self> {
-        let in_table = |e: Error| e.in_table(storage.location());
+    fn new(log: &LogSource, options: TransactionOptions) -> Result<Self> {
+        let in_table = |e: Error| e.in_table(log.location());
         let isolation = options.isolation.as_deref().map(IsolationLevel::parse).transpose().map_err(in_table)?;
         if options.app_id.is_some() != options.app_version.is_some() {
             return Err(in_table(Error::invalid("app_id and app_version belong together; give both or neither")));
         }
         check_info(&options.commit_info).map_err(in_table)?;
-        Ok(Self::empty(storage.clone(), options, isolation))
+        Ok(Self::empty(log.clone(), options, isolation))
     }
 
-    fn empty(storage: Storage, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
+    fn empty(log: LogSource, options: TransactionOptions, isolation: Option<IsolationLevel>) -> Self {
         Self {
             history: History { parameters: options.parameters.clone(), operations: Vec::new() },
-            storage,
+            log,
             options,
             isolation,
             txn_id: String::new(),
@@ -208,10 +209,10 @@ impl Transaction {
         };
         if self.base.is_resumed {
             // The version of the plan: the commit shows whether the table has changed since.
-            let snapshot = Snapshot::open(&self.storage, Some(old.state.version)).await?;
+            let snapshot = Snapshot::open(&self.log, Some(old.state.version)).await?;
             return Ok(self.base.snapshot.insert(snapshot).clone());
         }
-        let snapshot = newest(&self.storage, self.base.latest.as_ref()).await?;
+        let snapshot = newest(&self.log, self.base.latest.as_ref()).await?;
         let new = HandleState::load(&snapshot).await?;
         let is_untouched =
             self.files.added.is_empty() && self.table.metadata.is_none() && self.table.protocol.is_none();
@@ -333,14 +334,9 @@ impl Transaction {
         self.files.syncing.under_way() >= MAX_PENDING_SYNCS
     }
 
-    /// Takes the syncing of the files, which must end before a commit names them, for a committer that waits for it.
-    pub fn take_syncing(&mut self) -> Syncing {
-        std::mem::take(&mut self.files.syncing)
-    }
-
     /// The storage of the table.
     pub fn storage(&self) -> &Storage {
-        &self.storage
+        self.log.storage()
     }
 
     /// The protocol and the metadata of the table after the commit.
@@ -384,12 +380,12 @@ impl Transaction {
 
     /// Deletes the files that were written, best effort. No other writer or reader has seen them.
     pub async fn abandon(self) {
-        self.written_paths().delete(&self.storage).await;
-        delete_files(&self.storage, self.files.discarded).await;
+        self.written_paths().delete(self.log.storage()).await;
+        delete_files(self.log.storage(), self.files.discarded).await;
     }
 
     fn in_table(&self, error: Error) -> Error {
-        error.in_table(self.storage.location())
+        error.in_table(self.log.location())
     }
 }
 
@@ -397,9 +393,9 @@ fn check_writable(protocol: &Protocol, metadata: &Metadata, shape: &TableShape) 
     feature::check_writable(protocol, metadata, &shape.schema)
 }
 
-async fn newest(storage: &Storage, latest: Option<&Snapshot>) -> Result<Snapshot> {
+async fn newest(log: &LogSource, latest: Option<&Snapshot>) -> Result<Snapshot> {
     match latest {
         Some(latest) => latest.refresh().await,
-        None => Snapshot::open(storage, None).await,
+        None => Snapshot::open(log, None).await,
     }
 }

@@ -5,7 +5,7 @@
 use super::options::Overwrites;
 use super::{HandleState, Transaction, TransactionHeader};
 use crate::error::{Error, Result};
-use deltic_store::Storage;
+use crate::log::LogSource;
 
 impl Transaction {
     /// The header with which another process can commit this write. Committing it several times makes only one commit.
@@ -18,7 +18,7 @@ impl Transaction {
             return Err(Error::internal("only a write that has no rows yet goes to another process"));
         }
         Ok(TransactionHeader {
-            location: self.storage.location().to_owned(),
+            location: self.log.location().to_owned(),
             base: self.base.state.as_ref().map(|base| base.state.clone()),
             base_file: self.base.state.as_ref().and_then(HandleState::commit_file),
             protocol: self.table.protocol.clone(),
@@ -39,12 +39,12 @@ impl Transaction {
     /// # Errors
     /// `Invalid` if it is for another table or its options do not fit together, `Unsupported` if deltic cannot write the
     /// table.
-    pub fn resume(storage: &Storage, header: TransactionHeader) -> Result<Self> {
-        if header.location != storage.location() {
+    pub fn resume(log: &LogSource, header: TransactionHeader) -> Result<Self> {
+        if header.location != log.location() {
             let message = format!("the write was started on the table at {}", header.location);
-            return Err(Error::invalid(message).in_table(storage.location()));
+            return Err(Error::invalid(message).in_table(log.location()));
         }
-        let mut resumed = Self::new(storage, header.options)?;
+        let mut resumed = Self::new(log, header.options)?;
         resumed.txn_id = header.txn_id;
         resumed.base.state = header.base.map(|state| HandleState::from_other_process(state, header.base_file));
         (resumed.table.protocol, resumed.table.metadata) = (header.protocol, header.metadata);

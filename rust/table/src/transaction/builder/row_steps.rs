@@ -213,6 +213,6 @@ impl Transaction {
             true => None,
             false => self.rewrite_spec(FileKind::Data)?.random_prefix_length,
         };
-        Ok(TableVectors::new(self.storage.clone(), prefix_length))
+        Ok(TableVectors::new(self.log.storage().clone(), prefix_length))
     }
 }

@@ -18,8 +18,8 @@ use super::super::write::find;
 use super::super::{HandleCache, HandleState, Ids, Mode, Transaction, TransactionOptions};
 use crate::commit::load_table_state;
 use crate::error::{Error, Result};
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
-use deltic_store::Storage;
 
 /// The properties with the names of the columns for ids and versions of copied rows.
 const ROW_COLUMNS: [&str; 2] =
@@ -32,14 +32,14 @@ impl Transaction {
     /// `TableExists` if there is one and it is not to be replaced; those of [`copied`].
     pub(crate) async fn copy_of(
         source: &Snapshot,
-        storage: &Storage,
+        log: &LogSource,
         cache: HandleCache,
         options: TransactionOptions,
         replaces: bool,
         ids: &dyn Ids,
     ) -> Result<Self> {
-        let mut transaction = Self::new(storage, options)?;
-        match find(storage, cache.latest.as_ref()).await? {
+        let mut transaction = Self::new(log, options)?;
+        match find(log, cache.latest.as_ref()).await? {
             Some(_) if !replaces => return Err(transaction.in_table(Error::table_exists())),
             Some(snapshot) => transaction.set_base(HandleState::load(&snapshot).await?, &snapshot),
             None => transaction.write.mode = if replaces { Mode::Append } else { Mode::Error },

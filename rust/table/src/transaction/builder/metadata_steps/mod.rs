@@ -18,7 +18,7 @@ use super::{
     check_writable,
 };
 use crate::error::{Error, Result};
-use deltic_store::Storage;
+use crate::log::LogSource;
 
 mod alter;
 mod copy;
@@ -33,7 +33,7 @@ impl Transaction {
     /// `Invalid` if no table can have the schema, or the existing table is append-only; `TableExists` if there is a
     /// table already and `NotFound` if there is none, by the mode; `Unsupported` if deltic cannot write it.
     pub async fn create(
-        storage: &Storage,
+        log: &LogSource,
         cache: HandleCache,
         table: TableDefinition,
         mode: CreateMode,
@@ -41,8 +41,8 @@ impl Transaction {
         now_ms: i64,
     ) -> Result<Self> {
         let options = TransactionOptions { operation: mode.operation().to_owned(), ..TransactionOptions::default() };
-        let mut transaction = Self::new(storage, options)?;
-        match (find(storage, cache.latest.as_ref()).await?, mode) {
+        let mut transaction = Self::new(log, options)?;
+        match (find(log, cache.latest.as_ref()).await?, mode) {
             (Some(_), CreateMode::Error) => return Err(transaction.in_table(Error::table_exists())),
             (Some(snapshot), CreateMode::Ignore) => {
                 transaction.already_committed_version = Some(snapshot.version());

@@ -25,6 +25,7 @@ use super::{
     TransactionOptions, Write, WriteOptions,
 };
 use crate::error::{Error, Kind, Result};
+use crate::log::LogSource;
 use crate::snapshot::Snapshot;
 use crate::write::conform::Conformer;
 use crate::write::identity::{Identities, Numbering, exhausted, is_given};
@@ -33,7 +34,6 @@ use crate::write::options::{Compression, FileOptions};
 use crate::write::plan::{WritePlan, WriteSpec};
 use crate::write::rules::{RowRules, WriteRules};
 use crate::write::writer;
-use deltic_store::Storage;
 
 mod overwrite;
 mod rearrange;
@@ -47,14 +47,14 @@ impl Transaction {
     /// append-only and the mode is not, or the columns do not fit; `Unsupported` if the table asks writers for something
     /// that deltic does not do.
     pub async fn write(
-        storage: &Storage,
+        log: &LogSource,
         cache: HandleCache,
         schema: &Schema,
         options: &WriteOptions,
         ids: &dyn Ids,
         now_ms: i64,
     ) -> Result<Self> {
-        let mut transaction = Self::for_write(storage, options, now_ms)?;
+        let mut transaction = Self::for_write(log, options, now_ms)?;
         transaction.txn_id = ids.unique();
         // A write that replaces rows must read them, and the newest `txn` action of an application needs the newest version.
         let reads_nothing = options.mode == Mode::Append && options.app_id.is_none();
@@ -64,10 +64,10 @@ impl Transaction {
             if transaction.plan_in_mode(schema, options, ids).is_ok() {
                 return Ok(transaction);
             }
-            transaction = Self { txn_id: transaction.txn_id, ..Self::for_write(storage, options, now_ms)? };
+            transaction = Self { txn_id: transaction.txn_id, ..Self::for_write(log, options, now_ms)? };
         }
         transaction.base.latest = cache.latest;
-        match find(storage, transaction.base.latest.as_ref()).await? {
+        match find(log, transaction.base.latest.as_ref()).await? {
             Some(_) if options.mode == Mode::Error => return Err(transaction.in_table(Error::table_exists())),
             Some(snapshot) if options.mode == Mode::Ignore => {
                 transaction.already_committed_version = Some(snapshot.version());
@@ -82,7 +82,7 @@ impl Transaction {
     }
 
     /// A write before it is known whether the table exists.
-    fn for_write(storage: &Storage, options: &WriteOptions, now_ms: i64) -> Result<Self> {
+    fn for_write(log: &LogSource, options: &WriteOptions, now_ms: i64) -> Result<Self> {
         let begin = TransactionOptions {
             operation: "WRITE".to_owned(),
             parameters: Map::new(),
@@ -97,7 +97,7 @@ impl Transaction {
         let (mode, file_options) = (options.mode, options.files.clone());
         let engine_evaluates = options.engine_evaluates;
         let write = Write { is_write: true, mode, file_options, engine_evaluates, ..Write::default() };
-        Ok(Self { write, now_ms: Some(now_ms), ..Self::new(storage, begin)? })
+        Ok(Self { write, now_ms: Some(now_ms), ..Self::new(log, begin)? })
     }
 
     /// Makes the transaction one that creates a table for rows with `schema`.
@@ -215,7 +215,7 @@ impl Transaction {
         spec.replace_where.clone_from(&self.write.replace_where);
         spec.id_prefix = self.id_prefix();
         writer::check(&spec)?;
-        Ok(WritePlan { location: self.storage.location().to_owned(), txn_id: self.txn_id.clone(), spec })
+        Ok(WritePlan { location: self.log.location().to_owned(), txn_id: self.txn_id.clone(), spec })
     }
 }
 
@@ -301,14 +301,14 @@ impl Transaction {
 }
 
 /// The newest version, if there is a table.
-pub(super) async fn find(storage: &Storage, latest: Option<&Snapshot>) -> Result<Option<Snapshot>> {
+pub(super) async fn find(log: &LogSource, latest: Option<&Snapshot>) -> Result<Option<Snapshot>> {
     match latest {
         Some(latest) => match latest.refresh().await {
             Ok(snapshot) => Ok(Some(snapshot)),
             Err(e) if e.is_not_found() => Ok(None),
             Err(e) => Err(e),
         },
-        None => Snapshot::find(storage).await,
+        None => Snapshot::find(log).await,
     }
 }
 

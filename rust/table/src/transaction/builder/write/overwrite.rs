@@ -74,7 +74,7 @@ impl Transaction {
         };
         let snapshot = match &self.base.snapshot {
             Some(snapshot) => snapshot.clone(),
-            None => Snapshot::open(&self.storage, Some(base.state.version)).await?,
+            None => Snapshot::open(&self.log, Some(base.state.version)).await?,
         };
         let shape = snapshot.shape().clone();
         let partitions = match self.write.overwrites {
