@@ -36,6 +36,7 @@ from history_model import (
     feed,
     first_columns,
     holds,
+    named,
     net,
     plain,
     quoted,
@@ -220,7 +221,9 @@ class History:
         return "rows"
 
     def key(self, row: Row) -> tuple[Any, ...]:
-        return tuple(row[name] for name in self.partitions)
+        # A date of a row from before its column was widened is the midnight that it is read as.
+        types = {one.key: named(one.type, row[one.key]) for one in self.state.columns if one.key in self.partitions}
+        return tuple(types[name] for name in self.partitions)
 
     def replace_where(self) -> str:
         """The new rows match the condition: they are in the replaced range of `n`, or in the replaced partition."""
@@ -600,7 +603,8 @@ class History:
             return
         unmapped = before.properties[MAPPING] != "none" == after.properties[MAPPING]
         common = set(self.paths(before.columns)) & set(self.paths())
-        if unmapped and any(walk(before.columns, path)[-1].name != walk(after.columns, path)[-1].name for path in common):
+        names = [[walk(state.columns, path)[-1].name for path in common] for state in (before, after)]
+        if unmapped and names[0] != names[1]:
             # Columns are identified by their names after column mapping was dropped, so renamed ones are null.
             return
         names = ["_change_type", *(one.name for one in after.columns)]

@@ -122,8 +122,8 @@ pub async fn clone(
             Preparation::Unchanged(version) => return Ok(TransactionEnd::Replayed(version)),
         };
     // Every check that could refuse the clone was made before: copying comes last.
-    let copied = copy_all(source.storage(), target.storage(), copies, retry).await?;
-    (metrics.num_copied_files, metrics.copied_files_size) = copied;
+    (metrics.num_copied_files, metrics.copied_files_size) =
+        copy_all(source.storage(), target.storage(), copies, retry).await?;
     transaction.count(metrics.metrics());
     transaction.commit(committer, retry).await
 }
@@ -155,8 +155,8 @@ pub async fn plan_clone(
         Preparation::Unchanged(version) => return Ok(ClonePlan { version, num_added: 0, metrics: Map::new() }),
     };
     let counting = count_all(source.storage(), target.storage(), prepared.copies);
-    let counted = unless_cancelled(counting, retry, nothing_committed).await?;
-    (prepared.metrics.num_copied_files, prepared.metrics.copied_files_size) = counted;
+    (prepared.metrics.num_copied_files, prepared.metrics.copied_files_size) =
+        unless_cancelled(counting, retry, nothing_committed).await?;
     prepared.transaction.abandon().await;
     let version = prepared.existing.map_or(0, |version| version.saturating_add(1));
     Ok(ClonePlan { version, num_added: prepared.num_added, metrics: prepared.metrics.metrics() })
@@ -196,8 +196,8 @@ async fn prepare(
     let mut metrics = CloneMetrics::default();
     let commit = commit_options(source, &options)?;
     let cache = HandleCache { now_ms: Some(retry.now_ms()), ..HandleCache::default() };
-    let replaces = options.mode != CloneMode::Error;
-    let mut transaction = Transaction::copy_of(source, target, cache, commit, replaces, ids).await?;
+    let mut transaction =
+        Transaction::copy_of(source, target, cache, commit, options.mode != CloneMode::Error, ids).await?;
     if let Some(version) = transaction.already_committed_version() {
         return Ok(Preparation::Unchanged(version));
     }
@@ -205,8 +205,7 @@ async fn prepare(
         transaction.set_properties_of_copy(&options.properties, ids)?;
     }
     let existing = transaction.replaced().cloned();
-    let gives_ids = transaction.gives_row_ids()?;
-    let mut plan = Plan::new(source, to, options.deep, gives_ids);
+    let mut plan = Plan::new(source, to, options.deep, transaction.gives_row_ids()?);
     plan.checks_files = options.checks_files;
     if !options.deep {
         plan.real_root = to.real_path("").await?;
@@ -594,8 +593,7 @@ fn is_absolute(path: &str) -> bool {
         || scheme.is_some_and(|(scheme, _)| scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b)))
 }
 
-/// Eight hexadecimal digits, the hash of a URI, that distinguish files with the same name in different folders. Every process
-/// computes the same ones.
+/// Eight hexadecimal digits of the hash of a URI. They distinguish files with the same name in different folders.
 fn mark(uri: &str) -> String {
     let fold = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
     format!("{:08x}", uri.bytes().fold(0x811c_9dc5, fold))
