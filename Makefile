@@ -1,6 +1,6 @@
 # Two commands need nothing done beforehand: `make demo` and `make test`. Each makes .venv, installs what it needs from the
 # package index, builds the extension and runs. Stamp files in .venv make the next run quick. Both use one build of the
-# dependencies: optimised a little, and compiled in less than half the time that a release takes.
+# dependencies: optimised a little.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -46,7 +46,7 @@ help: ## Say what there is
 demo: ready-demo ## Build the extension and run the demo on real flights
 	@$(JAVA_HOME_OR_STOP); exec $(PY) examples/flights.py
 
-check: ready-dev ## The quick test while changing code: fifty seconds on two cores, once built
+check: ready-dev ## The quick test while changing code
 	@tests/quick $(PY)
 	@echo "== Checked; \`make test\` runs everything"
 
