@@ -4,10 +4,8 @@
 //! table (which files define a version, which actions are live, what a predicate can skip, whether a commit may
 //! follow another) is a function in this crate, over data that the caller has read.
 //!
-//! Modules depend on each other in one direction only, in this order: `error`, `json`, `schema`, `scalar`,
-//! `expression`, `predicate`, `action`, then `property`, `log`, `deletion_vector`, `stats`, `constraint`, then `feature` and
-//! `validation`, then `alter`, `row_update`, `replay`, `prune` and `log_bounds`, then `commit`, `check` and `row_merge`. A test
-//! reads the imports and fails on one that climbs.
+//! Modules depend on each other in one direction only, in the order that `PROTOCOL` in `tests/python/test_tidy.py` lists. That
+//! test reads the imports and fails on one that goes against the order.
 
 pub mod action;
 pub mod alter;

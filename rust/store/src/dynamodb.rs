@@ -59,7 +59,7 @@ impl TablePaths {
             Some(("s3", _)) => Ok(Self { own: path("s3"), other: path("s3a") }),
             Some(("s3a", _)) => Ok(Self { own: path("s3a"), other: path("s3") }),
             _ => Err(Error::invalid(
-                "writers that take turns through DynamoDB know a table by its s3:// or s3a:// location; use that",
+                "writers that commit through DynamoDB know a table by its s3:// or s3a:// location; use that",
             )),
         }
     }

@@ -3,11 +3,8 @@
 //! This layer is asynchronous: it reads and writes through [`deltic_store::Storage`], and decodes and encodes Parquet.
 //! Decisions of the Delta protocol are made in `deltic-protocol`.
 //!
-//! Modules depend on each other in one direction only: `error`, `envelope`, `events`, `footer`, `once`, `progress`,
-//! `variant_extent`, `vector_file`, then `shredded`, `log` and `checkpoint`, then `file_index`, then `snapshot`, then
-//! `history`, `check`, `scan`, `write` and `checkpoint_writer`, then `committers`, `changes`, `cleanup`, `compaction`,
-//! `manifests`, `rewrite`, then `commit`, `post_commit`, `transaction`, then `dml`, `maintenance`, `convert`, `copies`,
-//! `purge`, `repair`, `backfill`, `table`. A test reads the imports.
+//! Modules depend on each other in one direction only, in the order that `TABLE` in `tests/python/test_tidy.py` lists. That
+//! test reads the imports and fails on one that goes against the order.
 
 pub mod backfill;
 pub mod changes;

@@ -5,7 +5,7 @@ use parquet::basic::{Compression, Type as PhysicalType};
 /// Why direct decoding fails.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Failure {
-    /// It has an encoding, a codec or a type that is left to the general decoder.
+    /// It has an encoding, a codec or a type that is left to the parquet crate.
     Unsupported,
     /// The bytes contradict themselves.
     Corrupt(&'static str),

@@ -1,7 +1,7 @@
 //! Integers of a leaf of which few are needed, kept much as they are in the file: codes stay packed, and are looked up one
 //! by one when they are needed.
 //!
-//! Invariant: a requested row is what the general decoder returns
+//! Invariant: a requested row is what the parquet crate returns
 //! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`). Other rows are not checked: a code that is in
 //! no dictionary is refused when it is needed.
 
@@ -113,7 +113,7 @@ impl DictionaryEncoded {
         with_scratch(|scratch| {
             let Scratch { page: buffer, dictionary, .. } = scratch;
             let (mut pages, known) = PageReader::new(chunk, None, dictionary)?;
-            // A leaf whose dictionary has more values than rows is left to the general decoder: unused values would be kept.
+            // A leaf whose dictionary has more values than rows is left to the parquet crate: unused values would be kept.
             if known.as_ref().is_some_and(|page| page.values > chunk.rows) {
                 return Err(Failure::Unsupported);
             }

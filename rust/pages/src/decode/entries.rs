@@ -15,7 +15,7 @@ use super::values::{StringDictionary, StringValues, Value, spread};
 
 const OTHER_SLOTS: Failure = Failure::Corrupt("keys and values of a map do not go together");
 /// How many entries all maps may have, however small the file, and how many more for each row. All are in memory at once;
-/// with more, the general decoder is used, which takes some rows at a time.
+/// with more, the parquet crate is used, which takes some rows at a time.
 const BASE_SLOTS: usize = 1 << 20;
 const SLOTS_PER_ROW: usize = 16;
 

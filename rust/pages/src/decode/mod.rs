@@ -5,7 +5,7 @@
 //! not even decompressed. Everything else that a file may have is [`Failure::Unsupported`], and left to the general
 //! decoder.
 //!
-//! Invariant: a result equals that of the general decoder, or there is an error
+//! Invariant: a result equals that of the parquet crate, or there is an error
 //! (`decode::tests::leaves_are_decoded_as_by_the_general_decoder`).
 //!
 //! Parquet format: "Nested Encoding", "Data Pages", "Encodings".

@@ -27,7 +27,7 @@ const MAX_SNAPPY_RATIO: usize = 24;
 /// `BUFFER_SLACK_DIVISOR` larger than the page.
 const BUFFER_STEP: usize = 256 * 1024;
 const BUFFER_SLACK_DIVISOR: usize = 8;
-/// Zstandard pages that are larger than `MAX_ZSTD_PAGE` and grow by more than `MAX_ZSTD_RATIO` are left to the general decoder.
+/// Zstandard pages that are larger than `MAX_ZSTD_PAGE` and grow by more than `MAX_ZSTD_RATIO` are left to the parquet crate.
 const MAX_ZSTD_RATIO: usize = 1024;
 const MAX_ZSTD_PAGE: usize = 16 * 1024 * 1024;
 

@@ -4,7 +4,7 @@
 //! the strings might be too long, first its longest entry is considered, and if that does not suffice, the codes of its values.
 //! Other leaves take no time.
 //!
-//! Invariant: the strings of the general decoder are never longer (`decode::tests::lengths_are_never_understated`).
+//! Invariant: the strings of the parquet crate are never longer (`decode::tests::lengths_are_never_understated`).
 
 use bytes::Bytes;
 use parquet::column::page::{Page, PageReader};

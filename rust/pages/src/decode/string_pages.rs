@@ -9,7 +9,7 @@ use super::page::{CompressedPage, Encoding, NextPage, PageReader, if_complete, t
 use super::values::{StringDictionary, StringValues};
 
 /// The most bytes of strings, and how many more for each byte of the pages and for each row: a dictionary can turn a few
-/// bytes into very many. Strings that are read and not kept take only time, and may be as long as the general decoder
+/// bytes into very many. Strings that are read and not kept take only time, and may be as long as the parquet crate
 /// allows.
 const BASE_BYTES: usize = 64 * 1024 * 1024;
 const KEPT: Allowance = Allowance { of_byte: 8, of_row: 256 };

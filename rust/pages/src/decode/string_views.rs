@@ -44,7 +44,7 @@ enum Values {
 }
 
 impl StringViews {
-    /// The strings of a chunk with these bytes. `Unsupported` if only the general decoder can read it.
+    /// The strings of a chunk with these bytes. `Unsupported` if only the parquet crate can read it.
     pub fn new(chunk: Chunk<'_>, bytes: &Bytes, pool: &Arc<Pool>) -> Decoded<Self> {
         if chunk.physical != PhysicalType::BYTE_ARRAY || chunk.max_repetition > 0 || !page::all_pages_supported(chunk)?
         {

@@ -194,7 +194,7 @@ fn runs_of_levels(nodes: &[Option<NullBuffer>], rows: usize, most: u8) -> Vec<(u
     runs
 }
 
-/// How a leaf with numbers of these types is encoded; `None` if it is left to the general encoder.
+/// How a leaf with numbers of these types is encoded; `None` if it is left to the parquet crate.
 pub fn kind_of_number(physical: PhysicalType, arrow: &ArrowType) -> Option<Kind> {
     use ArrowType as A;
     match (physical, arrow) {

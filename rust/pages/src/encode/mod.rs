@@ -2,9 +2,9 @@
 //!
 //! These are paths, statistics and numbers inside optional structs. No levels are made if every row has a value, each string is
 //! copied once, pages are compressed in the same memory one after another, and numbers that are mostly distinct are not looked
-//! up in a dictionary. All other leaves are left to the general encoder.
+//! up in a dictionary. All other leaves are left to the parquet crate.
 //!
-//! Invariant: a chunk is read as one of the general encoder would be, bounds included
+//! Invariant: a chunk is read as one of the parquet crate would be, bounds included
 //! (the tests of the checkpoint writer compare them).
 //!
 //! Parquet format: "Column chunks", "Nested Encoding", "Data Pages", "Statistics".

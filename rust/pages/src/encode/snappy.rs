@@ -2,10 +2,10 @@
 //!
 //! Paths and statistics repeat the characters between their values. A match with an earlier string ends inside a value, and
 //! the next match, if any, begins right there or at the punctuation after the value. Only these positions are
-//! looked up and stored, not every byte, and only matches long enough to be worth a branch are used. This is much
-//! faster than the library, and the pages are only slightly larger (`tests`).
+//! looked up and stored, not every byte, and only matches of at least `MIN_MATCH` bytes are used. A page of statistics is less
+//! than 20 % larger than the crate `snap` makes it (`tests::what_comes_again_is_copied`).
 //!
-//! Invariant: the library decompresses it to the original.
+//! Invariant: the crate `snap` decompresses it to the original.
 //!
 //! Snappy: "Snappy compressed format description".
 

@@ -1,4 +1,4 @@
-//! Divides the leaves of a schema into those that are encoded directly, and those that are left to the general encoder.
+//! Divides the leaves of a schema into those that are encoded directly, and those that are left to the parquet crate.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use super::page::PageCompressor;
 pub enum WriterSlot {
     /// Directly.
     Direct(Kind),
-    /// By the general encoder.
+    /// By the parquet crate.
     General,
 }
 
 /// A field of the schema.
 enum Node {
     Direct,
-    /// The general encoder gets it with all fields inside.
+    /// The parquet crate gets it with all fields inside.
     General(FieldRef),
-    /// A struct: its fields, and the struct with the fields that are left to the general encoder, if there are any.
+    /// A struct: its fields, and the struct with the fields that are left to the parquet crate, if there are any.
     Within(Vec<Node>, Option<FieldRef>),
 }
 
@@ -36,7 +36,7 @@ pub struct Tree {
     roots: Vec<Node>,
     /// How each leaf is encoded, in the file's order.
     slots: Vec<WriterSlot>,
-    /// The schema for the general encoder.
+    /// The schema for the parquet crate.
     general: SchemaRef,
 }
 
@@ -54,7 +54,7 @@ impl Tree {
         &self.slots
     }
 
-    /// The schema of the leaves that are left to the general encoder.
+    /// The schema of the leaves that are left to the parquet crate.
     pub fn general(&self) -> &SchemaRef {
         &self.general
     }
@@ -84,14 +84,14 @@ impl Tree {
     }
 }
 
-/// How a leaf is encoded directly; `None` for the general encoder.
+/// How a leaf is encoded directly; `None` for the parquet crate.
 pub type KindOf<'k> = dyn Fn(&ColumnDescriptor, &DataType) -> Option<Kind> + 'k;
 
 /// Takes a leaf, with the nulls of all nullable structs around it and of itself.
 type Take<'t> = dyn FnMut(&[Option<NullBuffer>], &ArrayRef) -> Result<(), ParquetError> + 't;
 
 impl Node {
-    /// The part that is left to the general encoder.
+    /// The part that is left to the parquet crate.
     fn rest(&self) -> Option<&FieldRef> {
         match self {
             Self::Direct => None,

@@ -1,7 +1,7 @@
 //! JSON scalars, read as leniently as other readers do: numbers and booleans in quotes, numbers with a fraction,
 //! unquoted strings.
 //!
-//! The rules are those of the reference implementation's JSON library: a number in a string is a number, an empty
+//! The rules are those of delta-spark's JSON library: a number in a string is a number, an empty
 //! string is null, a fraction is cut off, and an integer is true as a boolean unless it is 0. A string takes any scalar
 //! as written. Values beyond the type are errors, never other values.
 //!
@@ -167,8 +167,7 @@ impl Visitor<'_> for Flag {
     }
 }
 
-/// The text of a scalar; of a number the digits as written. Another number has other digits, and so has the same number when
-/// it is written with fewer digits.
+/// A string, or another scalar as the JSON spells it: `1.0` and `1.00` are different literals.
 pub(super) struct Literal<'a>(pub(super) Cow<'a, str>);
 
 impl<'de: 'a, 'a> Deserialize<'de> for Literal<'a> {

@@ -127,7 +127,7 @@ impl<'a> Members<'a> {
     }
 
     fn column(&self, name: &str) -> Option<&'a ArrayRef> {
-        // What has no type but null says nothing of which rows are.
+        // A column of Arrow's type Null has no validity bitmap, so `is_valid` would be true.
         self.columns.column_by_name(name).filter(|c| c.is_valid(self.row) && *c.data_type() != DataType::Null)
     }
 

@@ -64,7 +64,7 @@ impl Constraint {
     /// A CHECK constraint of a table with this schema (logical names).
     ///
     /// # Errors
-    /// `Invalid`, naming the constraint, for SQL that cannot be read, a column that there is not and for what is no
+    /// `Invalid`, naming the constraint, for SQL that cannot be read, an unknown column and for what is no
     /// condition; `Unsupported`, naming constraint and function, for what deltic does not evaluate.
     pub fn parse(name: &str, sql: &str, schema: &StructType) -> Result<Self> {
         Self::bound(Rule::Check(name.to_owned()), sql, schema)
@@ -159,12 +159,12 @@ pub(super) fn invariant_sql(path: &str, json: &str) -> Result<String> {
     Ok(parsed.expression.expression)
 }
 
-/// The end of an error of what deltic does not support.
+/// The advice at the end of an error about SQL that deltic does not evaluate.
 pub(super) fn advice() -> String {
     format!("; deltic cannot write the table; {ENGINE_ADVICE}")
 }
 
-/// An error of what stands in a table's metadata.
+/// Adds the rule and its SQL to an error.
 pub(super) fn in_sql(what: &impl fmt::Display, sql: &str, error: &Error) -> Error {
     let message = error.message();
     match error.kind() {

@@ -81,7 +81,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// Of an error that another engine may not have; `None` for one that is not about what deltic evaluates.
+    /// The refusal for an error, if another engine may be able to evaluate the rule; `None` for other errors.
     pub(super) fn of(error: &Error) -> Option<Self> {
         let features = match error.kind() {
             Kind::Unsupported { features } => features.clone(),

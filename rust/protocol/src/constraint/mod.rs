@@ -1,7 +1,7 @@
 //! What a table asks of the rows that are written to it: CHECK constraints, column invariants, generated columns, defaults.
 //!
-//! Each is parsed and bound to the table's schema once; what it names that there is not, or that deltic does not evaluate,
-//! is an error then, unless the engine that has the rows evaluates it (`external`). Rows are checked and columns computed
+//! Each is parsed and bound to the table's schema once. An unknown column, or SQL that deltic does not evaluate, is an error
+//! then, unless the engine that has the rows evaluates it (`external`). Rows are checked and columns computed
 //! batch by batch. A condition that is NULL is violated, as in delta-spark.
 //!
 //! Invariant: rows that pass make every condition TRUE (`constraint::only_true_passes`).

@@ -1,8 +1,8 @@
 //! Z85: four bytes as five characters that need no escaping in JSON.
 //!
-//! ZeroMQ RFC 32. Works on whole blocks only; who encodes something else pads it. Read, not written, is also the form
-//! that writers in Rust give a last block that is not whole: as many `#`, which cannot start a block, as bytes are
-//! missing, and then the number that the other bytes make.
+//! ZeroMQ RFC 32. Only whole blocks of four bytes are encoded; the caller pads the last one. Some Rust writers do not pad:
+//! their last block begins with one `#` for each missing byte, followed by the digits of the bytes that exist. That form is
+//! read, never written. A normal block cannot begin with `#`.
 
 const ALPHABET: &[u8; 85] = b"0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
 

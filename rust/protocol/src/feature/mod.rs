@@ -308,7 +308,7 @@ fn refuse_uses(listed: &BTreeSet<&'static str>, table: Table<'_>, refusal: &mut 
     if table.properties.contradicts_row_tracking()? {
         refusal.add("rowTracking", "`delta.enableRowTracking` and `delta.rowTrackingSuspended` are both true");
     }
-    // Of a whole table only: what is set or added says little alone.
+    // Only for an existing table: the rules concern the whole schema, which a new property or column does not show.
     if table.metadata.is_some() {
         for (feature, reason) in iceberg::broken(listed, table)? {
             refusal.add(feature, reason);

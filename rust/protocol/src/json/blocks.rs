@@ -25,7 +25,7 @@ pub(crate) enum Escapes {
     Others,
 }
 
-/// The bytes from `at` on; those beyond the end are zero. `None` if all are.
+/// The bytes from `at` on, padded with zeros. `None` if `at` is at or beyond the end.
 #[inline]
 fn block<const BYTES: usize>(bytes: &[u8], at: usize) -> Option<[u8; BYTES]> {
     let rest = bytes.get(at..)?;

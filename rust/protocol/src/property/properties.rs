@@ -9,7 +9,7 @@
 //! Invariant: every property has one row in [`PROPERTIES`](super::PROPERTIES), from which documentation and checks follow
 //! (`feature::documented_defaults_are_the_defaults`).
 //!
-//! PROTOCOL.md: "Table Properties"; the names it leaves to the reference implementation are taken from there.
+//! PROTOCOL.md: "Table Properties"; the names that it leaves to implementations are those of delta-spark.
 
 use std::collections::BTreeMap;
 

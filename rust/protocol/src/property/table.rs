@@ -35,7 +35,7 @@ enum Allowed {
     Internal,
 }
 
-/// A property the protocol or its reference implementation defines.
+/// A property that the protocol or delta-spark defines.
 #[derive(Debug, Clone, Copy)]
 pub struct Property {
     /// The key.

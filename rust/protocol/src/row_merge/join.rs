@@ -54,7 +54,7 @@ impl JoinKey {
 
 impl JoinCondition {
     /// # Errors
-    /// `Invalid` for SQL that cannot be read, that is not a condition or names columns that there are not; `Unsupported` for
+    /// `Invalid` for SQL that cannot be read, that is not a condition or names unknown columns; `Unsupported` for
     /// what deltic does not evaluate.
     pub fn parse(sql: &str, sides: &Sides) -> Result<Self> {
         let whole = sides.qualified(parse_value(sql)?, VisibleSides::Both)?;

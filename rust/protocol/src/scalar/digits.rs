@@ -28,7 +28,7 @@ macro_rules! digits {
         let each = <$word>::MAX / <$word>::from(u8::MAX);
         let of_each = |byte: u8| each * <$word>::from(byte);
         let (highest, mut length) = (of_each(0x80), $length);
-        // What stands behind them is pushed out.
+        // Bytes after them are shifted out.
         let mut digits = <$word>::from_le_bytes(first($bytes)) << (8 * (size_of::<$word>() - length));
         let points = digits ^ of_each(b'.');
         // The lowest of them is one; those above it may be another byte.
@@ -52,7 +52,7 @@ macro_rules! digits {
     }};
 }
 
-/// A number in plain notation: its digits, and how many of them stand behind its point, if it has one.
+/// A number in plain notation: its digits, and how many of them are after the decimal point, if it has one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Plain {
     digits: u64,
@@ -61,8 +61,9 @@ pub(crate) struct Plain {
 }
 
 impl Plain {
-    /// The number that the first `length` bytes say; what stands behind them makes it quicker. `None` says nothing: there
-    /// are too many bytes, or others than digits, a minus before them and a point.
+    /// Parses the first `length` bytes of `bytes`: an optional `-`, then digits with at most one `.`. Bytes after them are
+    /// ignored, and save a copy. `None` if the text has another form, or more than 16 bytes after the sign: use the general
+    /// parser then.
     #[inline]
     pub(crate) fn of(bytes: &[u8], length: usize) -> Option<Self> {
         let first = *bytes.first()?;
@@ -130,8 +131,8 @@ fn eight(digits: u64) -> u64 {
     (fours.wrapping_mul(10_000) + (fours >> 32)) & 0xffff_ffff
 }
 
-/// The digits of a text of the given form, which has zeros where digits are to be; other bytes are the form's, and zero in
-/// what is returned.
+/// The digits of `text`, if it has the given form: digits where the form has `0`, and the form's own bytes elsewhere, which are
+/// zero in the result.
 #[inline]
 pub(super) fn of_form(text: [u8; 8], form: &[u8; 8]) -> Option<[u8; 8]> {
     let found = u64::from_le_bytes(text) ^ u64::from_le_bytes(*form);
@@ -154,7 +155,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// What is said is what the library says, whatever stands behind the number.
+        /// Agrees with the standard parser, whatever bytes follow the number.
         #[test]
         fn numbers_are_those_of_the_library(text in texts(), behind in "[0-9,}\". ]{0,20}", scale in 0..20_usize) {
             let together = format!("{text}{behind}");

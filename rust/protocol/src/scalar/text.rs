@@ -1,7 +1,7 @@
-//! The text forms of scalars: dates, instants, decimals, floats, binary.
+//! The text forms of scalars: dates, timestamps, decimals, floats, binary.
 //!
 //! Reading is lenient about what other writers produce (both timestamp forms, unpadded fields, offsets), writing has
-//! one form. Dates and instants cover the whole range of their integers, far beyond what a calendar library holds, by
+//! one form. Dates and timestamps cover the whole range of their integers, far beyond what a calendar library holds, by
 //! working in 400-year cycles, after which the Gregorian calendar repeats.
 
 use std::fmt;
@@ -50,7 +50,7 @@ pub(super) fn fmt_instant(f: &mut fmt::Formatter<'_>, micros: i64, separator: ch
     write!(f, "{separator}{hours:02}:{minutes:02}:{seconds:02}.{fraction:06}{zone}")
 }
 
-/// An instant, in milliseconds since the epoch, for people: `2026-03-01T12:00:00.000Z`.
+/// A timestamp, in milliseconds since the epoch, for people: `2026-03-01T12:00:00.000Z`.
 pub fn iso_instant(millis: i64) -> String {
     struct Iso(i64);
     impl fmt::Display for Iso {
@@ -127,7 +127,7 @@ pub fn parse_decimal(text: &str, precision: u8, scale: u8) -> Option<i128> {
     (value < limit).then_some(if negative { -value } else { value })
 }
 
-/// Of a number in plain notation with few digits; `None` says nothing.
+/// The value of a number in plain notation with few digits. `None`: parse it with the general parser.
 pub(crate) fn plain_decimal(number: Plain, precision: u8, scale: u8) -> Option<i128> {
     let value = i128::from(number.scaled(usize::from(scale))?);
     let limit = 10_i128.checked_pow(u32::from(precision))?;
@@ -177,7 +177,7 @@ fn parse_days(text: &str) -> Option<i64> {
     Some((date - first).num_days() + CYCLE_START_DAY + year.div_euclid(YEARS_PER_CYCLE) * DAYS_PER_CYCLE)
 }
 
-/// Of `YYYY-MM-DD` as it is nearly always written; `None` says nothing.
+/// The days of `YYYY-MM-DD` as it is nearly always written. `None`: parse it with the general parser.
 fn plain_days(text: &[u8; 10]) -> Option<i64> {
     /// Days before each month of a year that is not a leap year, by its number, and before the next year.
     const BEFORE: [i64; 14] = [0, 0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334, 365];
@@ -195,8 +195,8 @@ fn plain_days(text: &[u8; 10]) -> Option<i64> {
     Some(past * 365 + leap_days + before + day - 1 - DAYS_BEFORE_1970)
 }
 
-/// Of `YYYY-MM-DDTHH:MM:SS`, with or without a fraction, with `Z`, as instants are nearly always written; `None` says
-/// nothing.
+/// The microseconds of `YYYY-MM-DDTHH:MM:SS`, with or without a fraction, with `Z`, as timestamps are nearly always written.
+/// `None`: parse it with the general parser.
 fn plain_instant(text: &str) -> Option<i64> {
     let (date, rest) = text.as_bytes().split_first_chunk::<10>()?;
     let (time, fraction) = rest.split_first_chunk::<8>()?;

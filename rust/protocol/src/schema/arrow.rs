@@ -1,6 +1,6 @@
 //! Table types to Arrow types and back.
 //!
-//! One Arrow type per table type: strings are `Utf8`, instants are microseconds (`UTC` or no zone), decimals are
+//! One Arrow type per table type: strings are `Utf8`, timestamps are microseconds (`UTC` or no zone), decimals are
 //! `Decimal128`, variants are struct<metadata: binary, value: binary>. Every Arrow type that can be converted
 //! without loss becomes a table type; others are refused, and the error says what to cast to. Geometries, geographies and
 //! variants are marked by field metadata: `delta.type` has the table type, and GeoArrow's extension `geoarrow.wkb` the

@@ -291,7 +291,7 @@ impl Remote {
             format!(
                 "the store behind {} cannot refuse to overwrite a file, so concurrent commits could overwrite each \
                  other; use a store with conditional writes and do not switch them off (aws_conditional_put), or let \
-                 writers take turns through DynamoDB (deltic.s3.log_store = 'dynamodb')",
+                 writers commit through DynamoDB (deltic.s3.log_store = 'dynamodb')",
                 self.inner.location.text
             ),
         );

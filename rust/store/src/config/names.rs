@@ -68,8 +68,8 @@ const ANSWERS: &[(&str, &str)] = &[
     ),
     (
         "dynamo_lock_table_name",
-        "it belongs to the lock client of old delta-rs releases; deltic takes turns in the format of delta-spark: set \
-         deltic.s3.log_store = 'dynamodb' and deltic.s3.dynamodb.table",
+        "it belongs to the lock client of old delta-rs releases; deltic commits through DynamoDB in the format of \
+         delta-spark: set deltic.s3.log_store = 'dynamodb' and deltic.s3.dynamodb.table",
     ),
     ("key", "give aws_access_key_id (S3) or azure_storage_account_key (Azure)"),
     ("secret", "give aws_secret_access_key (S3) or azure_storage_client_secret (Azure)"),

@@ -65,13 +65,13 @@ pub struct CommitFile {
 }
 
 impl CommitFile {
-    /// Of a file in a listing, whose time may have fractions of a second that the file's metadata lacks.
+    /// From a listing. Its time may differ by up to a second from that of a HEAD, which has whole seconds.
     pub fn listed(file: &LogFile) -> Self {
         Self { length: file.size, modified_ms: Some(file.modified_ms), clock_tolerance_ms: 1000 }
     }
 
-    /// Of a file that was just written: its time is by another clock than the store's, and from before it was sent. If they
-    /// differ too much, each check asks the store for more.
+    /// From a write of this process. The time is that of this process's clock before the put, so the tolerance is 5 seconds. If
+    /// the store's time differs by more, each check needs another request.
     pub fn written(length: u64, at_ms: Option<i64>) -> Self {
         Self { length, modified_ms: at_ms, clock_tolerance_ms: 5000 }
     }

@@ -1,9 +1,11 @@
 //! Commits through DynamoDB, for buckets without conditional puts.
 //!
-//! This is the method of delta-spark's `S3DynamoDBLogStore`, so that both can write to one table. A commit is written to a
-//! temporary file; then an item that claims the commit's name is put into the table: only one writer succeeds, and the item
-//! *is* the commit; then the file is copied to the commit's name, and the item is marked complete. If the writer dies in
-//! between, it has committed nonetheless: the next writer or reader finishes the commit (`log/claimed.rs`).
+//! This is the method of delta-spark's `S3DynamoDBLogStore`, so that both can write to one table:
+//! 1. Write the commit to a temporary file.
+//! 2. Put an item with the commit's name into the DynamoDB table, if absent. One writer succeeds. The item *is* the commit.
+//! 3. Copy the file to the commit's name, and mark the item complete.
+//!
+//! If a writer dies after step 2, the next reader or writer does step 3 (`log/claimed.rs`).
 //!
 //! Invariant: before version N is claimed, version N-1 is under its own name. Proved by the tests in
 //! `tests/rust/table/storage/dynamodb.rs`, with a scripted DynamoDB and with a real one.

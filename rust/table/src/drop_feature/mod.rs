@@ -1,10 +1,13 @@
 //! DROP FEATURE, also for features that readers of older versions need.
 //!
-//! The feature is disabled, and files with deletion vectors, narrower types or other names of columns are rewritten if it is
-//! about these. Then there are two ways. Three checkpoints follow, each of an empty commit, and one commit removes the feature from the protocol and
-//! protects those checkpoints, so that no reader needs versions before them and no writer makes other checkpoints there. Or
-//! the log of the versions with traces is deleted once they are old enough ([`truncation`]), and the commit that removes the
-//! feature protects nothing. A process that dies in between leaves a valid table, and running it again continues from there.
+//! A feature that readers of older versions do not need is dropped by one commit. For others:
+//! 1. Disable the feature. For `deletionVectors`, `typeWidening` and `columnMapping`, rewrite the files that use it.
+//! 2. By default, make three empty commits, each with a checkpoint. One more commit removes the feature from the protocol and
+//!    protects these checkpoints: readers need no version before them, and writers make no other checkpoints there.
+//! 3. With `truncates_history` instead, delete the log of the versions with traces once they are old enough ([`truncation`]);
+//!    then one commit removes the feature.
+//!
+//! A process that dies in between leaves a valid table, and running it again continues from there.
 //!
 //! PROTOCOL.md: "Protocol Evolution"; RFC "Checkpoint Protection".
 

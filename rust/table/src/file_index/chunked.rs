@@ -88,7 +88,7 @@ impl ReadStrategy {
 }
 
 /// Calls `read` with the bytes of a leaf so far and whether they are the last; it returns how many bytes it has consumed.
-/// `None` if the leaf must be left to the general decoder.
+/// `None` if the leaf must be left to the parquet crate.
 async fn in_pieces<R: Send + 'static>(
     part: &Arc<ActionFile>,
     group: usize,

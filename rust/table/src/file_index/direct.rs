@@ -29,7 +29,7 @@ const SIZE_AND_TIME: [[&str; 2]; 2] = [["add", "size"], ["add", "modificationTim
 
 /// Why columns could not be decoded directly.
 pub(super) enum Failed {
-    /// The general decoder has to do it.
+    /// The parquet crate has to do it.
     Unsupported,
     /// The column cannot be decoded.
     Error(Error),

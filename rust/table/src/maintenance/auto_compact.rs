@@ -1,9 +1,9 @@
 //! Auto compaction: after a write, if the table's properties ask for it, OPTIMIZE of the partitions with many small files.
 //!
-//! The rules are delta-spark's: only partitions count to which the write added files; a file is small below half of
-//! the target size, 128 MiB; and a partition is compacted when it has 50 small files in the newest version, whoever wrote
-//! them and whenever. There is one commit of bounded size; the rest is compacted after the next write to its partition. In
-//! a clustered table only files that were never clustered are compacted, since the others are in order already.
+//! The rules are delta-spark's. Only partitions to which the write added files are considered. A file is small if it has less
+//! than half of the target size (`delta.targetFileSize`, by default 128 MiB). A partition is compacted when it has 50 small
+//! files in the newest version; files of other writers count. There is one commit of bounded size; other files are compacted
+//! after the next write to their partition. In a clustered table only files that were never clustered are compacted.
 //!
 //! Proved by `tests/python/test_auto_compact.py`.
 //!
@@ -40,7 +40,7 @@ const MAX_PARTITIONS: usize = 128;
 const MAX_FILES: usize = 10_000;
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Result of the compaction after a write.
+/// Result of an auto compaction.
 #[derive(Debug)]
 pub enum AutoCompacted {
     /// No partition had too many small files. How many may be added to each partition before it has.

@@ -1,4 +1,4 @@
-//! Rewrites the rows of a bin, a group of files of one partition.
+//! Rewrites the rows of a bin: files of one partition that are rewritten together.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

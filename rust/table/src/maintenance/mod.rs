@@ -3,7 +3,7 @@
 //! OPTIMIZE chooses files (`files`), packs them into bins (`pack`), rewrites each bin in the requested layout
 //! (`layout`, `bins`), and commits bins together (`commit`). A layout along a curve orders the rows of a bin by ranges of
 //! sampled values (`layout::ranges`, `layout::curve`), within bounded memory (`sort`). REORG does the same for other files
-//! (`reorg`), compaction after a write for small ones (`auto_compact`), and removing column mapping for all
+//! (`reorg`), auto compaction for small ones (`auto_compact`), and removing column mapping for all
 //! (`column_mapping`). Other processes may rewrite the bins, or parts of a bin (`distributed`). All of it commits by a
 //! [`Transaction`](crate::transaction::builder::Transaction).
 //!

@@ -29,7 +29,7 @@ pub struct OptimizeOptions {
 pub struct Limits {
     /// About how many bytes of files one commit replaces.
     pub commit_bytes: u64,
-    /// The size in bytes from which on a group of files that were clustered together is not clustered again.
+    /// The size in bytes from which on a cube (files that were clustered together) is not clustered again.
     pub min_cube_bytes: u64,
     /// Most bytes that are clustered together.
     pub max_cube_bytes: u64,

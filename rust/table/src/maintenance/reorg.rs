@@ -1,7 +1,7 @@
-//! REORG (PURGE): rewrites files that differ from the table: they have more rows or columns, or narrower types.
+//! REORG (PURGE): rewrites files that hold deleted rows, dropped columns, or values of a narrower type than the table's.
 //!
-//! Rows that deletion vectors delete are in the log. To find the rest, footers are read, if it is asked for: columns that were
-//! dropped, if the table has column mapping; types of which some were widened.
+//! The log says which files have deletion vectors. Dropped columns and narrower types are found in the footers, which are read
+//! only on request ([`Footers`]).
 //!
 //! PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Type Widening".
 
@@ -29,7 +29,7 @@ const OPERATION: &str = "REORG";
 /// Footers that are read at once.
 const CONCURRENT_FOOTERS: usize = 64;
 
-/// What else files are rewritten for than deletion vectors. Footers are read for it.
+/// Which footers are read, to find more files to rewrite besides those with deletion vectors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Footers {
     /// Nothing: no footer is read.
@@ -44,9 +44,9 @@ pub(crate) enum Footers {
 /// Options of a REORG.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct ReorgOptions {
-    /// What else files are rewritten for.
+    /// Which footers are read, to find more files to rewrite.
     pub(crate) footers: Footers,
-    /// How many groups of files are rewritten at a time.
+    /// How many bins are rewritten at a time.
     pub(crate) max_tasks: Option<usize>,
     /// Free text for the commit info.
     pub(crate) user_metadata: Option<String>,

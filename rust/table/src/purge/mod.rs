@@ -1,8 +1,9 @@
-//! PURGE: rewrites live files so that none holds deleted rows or dropped columns, and deletes rows for good.
+//! PURGE: rewrites live files so that none holds deleted rows or dropped columns.
 //!
-//! Files with deletion vectors or dropped columns are rewritten ([`maintenance`](crate::maintenance), REORG). If there is a
-//! condition, its rows are deleted first, by rewriting files rather than by deletion vectors. Then the files of older versions
-//! are read to find those that still hold such rows ([`retained_rows`]).
+//! Files with deletion vectors or dropped columns are rewritten ([`maintenance`](crate::maintenance), REORG). With a condition,
+//! the files of all readable versions are read first, to find those with matching rows ([`retained_rows`]), so that an error
+//! leaves the table unchanged. Next the matching rows are deleted, by rewriting files rather than by deletion vectors. Files of
+//! older versions keep the rows until a vacuum deletes them.
 //!
 //! Invariant: no rows are deleted but those that match the condition. Proved by `tests/python/test_purge.py`.
 //!
@@ -30,9 +31,9 @@ use retained_rows::RetainedRowsFinder;
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PurgeOptions {
-    /// The condition: rows for which it is TRUE are deleted for good.
+    /// The condition: rows for which it is TRUE are deleted, without deletion vectors.
     pub filter: Option<String>,
-    /// Most groups of files that are rewritten at the same time.
+    /// Most bins that are rewritten at the same time.
     pub max_tasks: Option<usize>,
     /// `userMetadata` of the commits.
     pub user_metadata: Option<String>,
@@ -66,7 +67,7 @@ pub struct Purged {
     pub bytes_to_rewrite: u64,
     /// Estimated number of new files.
     pub expected_files: u64,
-    /// Number of files that were not replaced, because another writer changed a file of the same group meanwhile.
+    /// Number of files that were not replaced, because another writer changed a file of the same bin meanwhile.
     pub files_lost: u64,
     /// The partitions whose files are rewritten.
     pub partitions: Vec<PartitionToOptimize>,

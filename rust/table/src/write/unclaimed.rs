@@ -1,6 +1,7 @@
 //! Files in storage that no commit names yet.
 //!
-//! They are deleted when the writer that made them is dropped, unless they are claimed for a commit.
+//! They are deleted when the writer that made them is dropped, unless a commit takes them ([`Unclaimed::claim`]). This has
+//! nothing to do with the claims of DynamoDB.
 
 use futures::{StreamExt, stream};
 use tokio::runtime::Handle;

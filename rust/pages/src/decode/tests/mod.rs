@@ -1,4 +1,4 @@
-//! Compares direct decoding with the general decoder: random rows, in every layout that a writer may choose.
+//! Compares direct decoding with the parquet crate: random rows, in every layout that a writer may choose.
 
 mod hostile;
 

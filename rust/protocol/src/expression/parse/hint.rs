@@ -1,4 +1,4 @@
-//! Hints: what to write instead of syntax of other SQL dialects that expressions here do not have.
+//! Advice in syntax errors: what to write instead of syntax of other SQL dialects.
 //!
 //! Here are only sentences: the parser decides what is wrong and takes the hint from here. The cases are in
 //! `tests/data/text/predicate_parse.txt`.

@@ -1,4 +1,4 @@
-//! Chunks against those of the general encoder: random rows, nulls at every level, values that repeat and that do not.
+//! Chunks against those of the parquet crate: random rows, nulls at every level, values that repeat and that do not.
 
 use std::sync::Arc;
 

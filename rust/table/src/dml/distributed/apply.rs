@@ -1,6 +1,6 @@
 //! The end of a row change: checks the results of its tasks, and adds them to the transaction.
 //!
-//! The planner does not trust the results: files must be those of this row change, be in the table's store, and have as many
+//! The driver does not trust the results: files must be those of this row change, be in the table's store, and have as many
 //! rows as were found.
 
 use std::collections::HashSet;

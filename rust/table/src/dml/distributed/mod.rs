@@ -1,11 +1,11 @@
 //! DELETE, UPDATE and MERGE by several processes: one plans and commits, the others read and write files.
 //!
 //! They exchange plain bytes: a [`RowChangeTask`], which has some of the files whose rows may change, and its result. The
-//! planner adds the results to the transaction as if it had done the work itself: with the same choice of files, the same read
-//! set, and one commit, which unites deletion vectors with those of other writers. When all tasks are done it is known which
-//! rows of a merge's source match none. The planner writes those that the merge inserts, unless other processes have the
-//! source: then each task gets the rows that can match in its files, and a second job of tasks writes the inserted ones. A
-//! task that is carried out twice, or whose process ends, leaves files that no commit names.
+//! driver adds the results to the transaction as if it had done the work itself: with the same choice of files, the same read
+//! set, and one commit, which merges deletion vectors with those of other writers. When all tasks are done, the driver knows
+//! which source rows of a merge match none, and writes those that the merge inserts. If other processes have the source, each
+//! task gets the rows that can match in its files, and a second job writes the inserted ones. A task that runs twice, or whose
+//! process ends, leaves orphans.
 //!
 //! Invariant: the tasks change the same rows, in the same way, as [`Transaction::delete`], [`Transaction::update`] and
 //! [`Transaction::merge`] do (`distributed_rows::tasks_do_what_one_process_does`).

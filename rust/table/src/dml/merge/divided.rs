@@ -1,4 +1,4 @@
-//! A source of a merge whose rows are in other processes: what the planner knows of it, and which rows each task needs.
+//! A source of a merge whose rows are in other processes: what the driver knows of it, and which rows each task needs.
 //!
 //! A task needs the rows of the source whose keys are those of some row in its files. Keys are compared by their hashes: if
 //! two keys have the same, a task gets a row that matches nothing there, which changes nothing.

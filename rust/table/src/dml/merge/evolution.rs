@@ -24,7 +24,7 @@ pub(crate) struct EvolvedTransaction<'a> {
 }
 
 impl<'a> EvolvedTransaction<'a> {
-    /// Of a transaction that has the columns already, and its metadata without them.
+    /// For a transaction that already has the columns. `before`: its metadata without them.
     pub(crate) fn resume(transaction: &'a mut Transaction, before: Option<SavedMetadata>) -> Self {
         Self { transaction, before }
     }

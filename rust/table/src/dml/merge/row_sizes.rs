@@ -59,8 +59,7 @@ pub(super) fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     sizes.take(GATHERED_ROWS).enumerate().take_while(fits).count()
 }
 
-/// The largest number, up to `most`, of which so many successive rows with these sizes can be gathered together wherever they
-/// begin; at least one.
+/// The largest `n <= most` such that any `n` consecutive rows have at most [`GATHERED_BYTES`]; at least 1.
 pub(super) fn fitting_everywhere(sizes: impl Iterator<Item = usize> + Clone, most: usize) -> usize {
     let (mut leaving, mut least) = (sizes.clone(), most.max(1));
     // The longest run of rows that ends at the current row and fits.

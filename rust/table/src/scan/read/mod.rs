@@ -63,8 +63,8 @@ impl Default for ReadOptions {
 }
 
 impl ReadOptions {
-    /// Of a reader of one file, if so many files are read at once, each by a reader of its own: as parallel together as one
-    /// scan. A few files are divided into several units each.
+    /// Options for one of `files` readers that run at once, one for each file, so that together they use all workers. A few
+    /// files are divided into several units each.
     pub(crate) fn one_of(files: usize) -> Self {
         let workers = worker_count();
         Self { concurrent_files: (workers / files.clamp(1, workers)).max(1), ..Self::default() }

@@ -7,7 +7,7 @@
 //! | `decimal` | decimals of any width and scale, integers, floats |
 //! | `string`, `binary` | every Arrow layout of the same |
 //! | `date` | dates; times without a zone that are midnights; strings `2024-02-29` |
-//! | `timestamp` | instants of any unit and zone; strings `2024-02-29T12:00:00.000001Z` or with an offset |
+//! | `timestamp` | timestamps of any unit and zone; strings `2024-02-29T12:00:00.000001Z` or with an offset |
 //! | `timestamp_ntz` | times without a zone of any unit; dates; strings `2024-02-29 12:00:00.000001` |
 //!
 //! Values are checked, not only types: the first value that conversion would change, or move to another time zone, is refused.

@@ -82,7 +82,7 @@ pub(super) fn parse_dates(array: &ArrayRef) -> Result<Date32Array, usize> {
     })
 }
 
-/// Converts strings with a time zone to instants.
+/// Converts strings with a time zone to timestamps.
 pub(super) fn parse_instants(array: &ArrayRef) -> Result<TimestampMicrosecondArray, usize> {
     let instants = parsed(array, |text| match Scalar::parse(text, &PrimitiveType::Timestamp)? {
         Scalar::Timestamp(micros) => is_time(text, true).then_some(micros),
