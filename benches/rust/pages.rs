@@ -1,4 +1,4 @@
-//! Pages of a checkpoint decoded directly, and the same by the parquet crate: `cargo bench -p deltic-pages`.
+//! Pages of a checkpoint decoded and encoded directly, and the same by the parquet crate: `cargo bench -p deltic-pages`.
 //!
 //! Each figure is the least of several runs over one row group in memory, on one thread.
 
@@ -8,14 +8,18 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, StringArray, StructArray};
 use arrow_schema::DataType;
 use bytes::Bytes;
 use deltic_pages::decode::{self, Chunk, FrontCoder};
+use deltic_pages::encode::{ColumnWriter, Kind, PageCompressor};
+use deltic_pages::pool::Pool;
 use parquet::arrow::arrow_reader::{ArrowReaderMetadata, ParquetRecordBatchReaderBuilder};
 use parquet::arrow::{ArrowWriter, ProjectionMask};
 use parquet::basic::Compression;
-use parquet::file::properties::WriterProperties;
+use parquet::file::properties::{EnabledStatistics, WriterProperties};
+use parquet::schema::types::ColumnDescPtr;
 
 const ROWS: i64 = 100_000;
 const RUNS: usize = 20;
@@ -60,7 +64,7 @@ fn main() {
     writer.close().expect("a file");
     let file = Bytes::from(file);
     let metadata = ArrowReaderMetadata::load(&file, Default::default()).expect("a footer");
-    println!("{:<18} {:>10} {:>10} {:>10} {:>7}", "leaf", "bytes", "direct", "parquet", "ratio");
+    println!("{:<25} {:>10} {:>10} {:>10} {:>7}", "leaf", "bytes", "direct", "parquet", "ratio");
     for leaf in 0..metadata.parquet_schema().num_columns() {
         let column = metadata.metadata().row_group(0).column(leaf);
         let (start, length) = column.byte_range();
@@ -93,9 +97,48 @@ fn main() {
             report("path, front-coded", bytes.len(), front_coded, general);
         }
     }
+    println!();
+    for leaf in 0..metadata.parquet_schema().num_columns() {
+        encode_leaf(&batch, metadata.parquet_schema().column(leaf), leaf);
+    }
+}
+
+/// Encodes one leaf of the files.
+fn encode_leaf(batch: &RecordBatch, descr: ColumnDescPtr, leaf: usize) {
+    let (name, pool) = (descr.name().to_owned(), Arc::<Pool>::default());
+    let add = batch.column(0).as_struct();
+    let array = add.column(leaf);
+    let nodes = [add.nulls().cloned(), array.nulls().cloned()];
+    // Paths and statistics.
+    let is_string = leaf.is_multiple_of(3);
+    let kind = if is_string { Kind::String { has_bounds: leaf == 0 } } else { Kind::Long };
+    let mut bytes = 0;
+    let direct = least(|| {
+        let (mut writer, mut compressor) = (ColumnWriter::new(descr.clone(), kind, &pool), PageCompressor::default());
+        writer.write(&nodes, array, &mut compressor).expect("rows");
+        let (pages, _) = writer.close(&mut compressor).expect("a chunk");
+        bytes = pages.map(|page| page.len()).sum();
+    });
+    let alone = StructArray::try_from(vec![(name.as_str(), Arc::clone(array))]).expect("one member");
+    let alone = RecordBatch::try_from_iter_with_nullable([("add", Arc::new(alone) as ArrayRef, true)]);
+    let alone = alone.expect("one column");
+    let general = least(|| {
+        // As the checkpoint writer lets it encode these leaves.
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_dictionary_enabled(!is_string)
+            .set_statistics_enabled(if leaf == 3 { EnabledStatistics::None } else { EnabledStatistics::Chunk })
+            .set_offset_index_disabled(true);
+        let mut file = Vec::new();
+        let mut writer = ArrowWriter::try_new(&mut file, alone.schema(), Some(properties.build())).expect("a schema");
+        writer.write(&alone).expect("rows");
+        writer.close().expect("a file");
+        file.len()
+    });
+    report(&format!("{name}, encoded"), bytes, direct, general);
 }
 
 fn report(leaf: &str, bytes: usize, direct: Duration, general: Duration) {
     let [direct, general] = [direct, general].map(|time| time.as_secs_f64() * 1e3);
-    println!("{leaf:<18} {bytes:>10} {direct:>7.2} ms {general:>7.2} ms {:>6.2}x", general / direct);
+    println!("{leaf:<25} {bytes:>10} {direct:>7.2} ms {general:>7.2} ms {:>6.2}x", general / direct);
 }

@@ -177,11 +177,13 @@ fn is_wider_decimal(from: &DataType, to: &DataType) -> bool {
 /// convert the literal instead; and literals that are decimals of 38 digits, since such a type may have no room for all digits
 /// after the point (`z = 1.25` is `z = 1` for a `decimal(38,0)`).
 fn may_cast(typed: &Typed) -> bool {
+    let is_longest_decimal =
+        |of: &Typed| matches!(of.data_type.as_primitive(), Some(PrimitiveType::Decimal { precision: 38, .. }));
     let casts = match &*typed.node {
         Node::Cast { operand, .. } => has_columns(operand),
-        Node::Literal(_) => {
-            matches!(typed.data_type.as_primitive(), Some(PrimitiveType::Decimal { precision: 38, .. }))
-        }
+        Node::Literal(_) => is_longest_decimal(typed),
+        // Its literals have the type of the operand.
+        Node::InSet { operand, .. } => is_longest_decimal(operand),
         _ => false,
     };
     casts || typed.parts().into_iter().any(may_cast)

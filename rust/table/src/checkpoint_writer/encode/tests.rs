@@ -14,13 +14,13 @@ use arrow_schema::{DataType, Field, Fields, Schema};
 use arrow_select::concat::concat_batches;
 use bytes::Bytes;
 use parquet::arrow::arrow_reader::{ArrowReaderOptions, ParquetRecordBatchReaderBuilder};
-use parquet::basic::{Encoding, Type as PhysicalType};
+use parquet::basic::{Compression, Encoding, Type as PhysicalType, ZstdLevel};
 use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::WriterVersion;
 use parquet::file::statistics::Statistics;
 use proptest::prelude::*;
 
-use super::file_of;
+use super::{Encoding as FileEncoding, WriterSlot, file_of};
 
 /// One action: nothing if it is another than `add`. Path, number, and whether its statistics are there.
 type Row = Option<(String, Option<i64>, bool)>;
@@ -160,6 +160,24 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn leaves_of_files_are_encoded_directly() {
+    let schema = batch(&[]).schema();
+    let direct = |version: WriterVersion, compression: Compression| -> Vec<String> {
+        let encoding = FileEncoding::with(&schema, version, compression).unwrap();
+        let slots = encoding.tree.slots().iter().enumerate();
+        let direct = slots.filter(|(_, slot)| matches!(slot, WriterSlot::Direct(_)));
+        direct.map(|(leaf, _)| encoding.leaves.column(leaf).path().string()).collect()
+    };
+    let leaves = direct(WriterVersion::PARQUET_1_0, Compression::SNAPPY);
+    for leaf in ["txn.version", "add.path", "add.size", "add.stats", "add.date", "add.eighteen"] {
+        assert!(leaves.iter().any(|direct| direct == leaf), "{leaf} is not among {leaves:?}");
+    }
+    assert!(!leaves.iter().any(|leaf| leaf.starts_with("add.partitionValues")), "{leaves:?}");
+    assert!(direct(WriterVersion::PARQUET_2_0, Compression::SNAPPY).is_empty());
+    assert!(direct(WriterVersion::PARQUET_1_0, Compression::ZSTD(ZstdLevel::default())).is_empty());
 }
 
 /// The encodings of the pages of one leaf, how many bytes they take, and the values that are read.
