@@ -59,7 +59,7 @@ def figures() -> str:
         cells = [re.sub(r" \([^)]*\)| †", "", of_million.get(engine, "\N{EN DASH}")) for engine in BESIDE]
         lines.append(f"| {title} | {' | '.join(cells)} |")
     machine = page.splitlines()[2].split("; ")[0]
-    below = f"{machine}; medians (° one run) and the most memory beyond what importing takes."
+    below = f"{machine}. Median time (° one run), and peak memory above that after the imports."
     return "\n".join([*lines, "", below, ""])
 
 

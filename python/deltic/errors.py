@@ -172,42 +172,42 @@ class CommitConflictError(DelticError):
 
 
 class ConcurrentAppendError(CommitConflictError):
-    """The winner added rows to a part of the table that this transaction has read.
+    """Another writer's commit added rows to a part of the table that this transaction has read.
 
     Read again and redo the operation. Narrower filters on partition columns make this rarer.
     """
 
 
 class ConcurrentDeleteReadError(CommitConflictError):
-    """The winner removed a file that this transaction has read.
+    """Another writer's commit removed a file that this transaction has read.
 
     Read again and redo the operation.
     """
 
 
 class ConcurrentDeleteDeleteError(CommitConflictError):
-    """The winner removed a file, or deleted a row, that this transaction removes or deletes too.
+    """Another writer's commit removed a file, or deleted a row, that this transaction removes or deletes too.
 
     Read again; the rows may no longer exist.
     """
 
 
 class MetadataChangedError(CommitConflictError):
-    """The winner changed the table's schema, partitioning or properties, or wrote rows with an identity column.
+    """Another writer's commit changed the schema, partitioning or properties, or wrote rows with an identity column.
 
     Read again and check that the data still fits the table.
     """
 
 
 class ProtocolChangedError(CommitConflictError):
-    """The winner changed the table's protocol, or created the table at the same moment.
+    """Another writer's commit changed the table's protocol, or created the table at the same moment.
 
     Open the table again: its features may have changed since this transaction was planned.
     """
 
 
 class ConcurrentTransactionError(CommitConflictError):
-    """The winner set an application transaction or a metadata domain that this transaction depends on.
+    """Another writer's commit set an application transaction or a metadata domain that this transaction depends on.
 
     Usually the same job is running twice: check what the other run has committed before doing anything.
     """

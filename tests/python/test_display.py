@@ -115,7 +115,7 @@ def test_results_of_maintenance_are_shown(table: deltic.Table) -> None:
     assert files in Balanced(result._repr_html_()).text
     held = table.purge("v = 9").held
     assert held is not None
-    assert repr(held).startswith("HeldRows\n  still held by: 3 versions, 2-4\n  data files: 1 file, ")
+    assert repr(held).startswith("HeldRows\n  still in: 3 versions, 2-4\n  data files: 1 file, ")
     assert "3 versions, 2-4" in Balanced(held._repr_html_()).text
 
 

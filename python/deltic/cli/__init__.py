@@ -1,6 +1,6 @@
-"""The command line: `deltic show`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` read a table;
-`optimize`, `purge`, `repair`, `vacuum` and `restore` change it; `manifests` writes lists of its files, `clone` makes
-another table of it, and `convert` makes a table of Parquet files or of an Iceberg table.
+"""The command line: `deltic show`, `detail`, `files`, `history`, `plan`, `layout`, `diff`, `report` and `check` read a
+table; `optimize`, `purge`, `repair`, `vacuum` and `restore` change it; `manifests` writes lists of its files, `clone`
+makes another table of it, and `convert` makes a table of Parquet files or of an Iceberg table.
 
 Errors go to stderr, with exit code 1. This is also the exit code of a `check` with findings, of a `repair` that leaves
 a fault, and of a `restore --dry-run` whose restore would be refused. Wrong arguments have exit code 2, as usual for

@@ -67,7 +67,12 @@ def _add_dry_run(parser: argparse.ArgumentParser, summary: str = "print what wou
 
 
 def _add_max_tasks(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--max-tasks", type=int, metavar="N", help="how many groups of files are written at a time")
+    parser.add_argument(
+        "--max-tasks",
+        type=int,
+        metavar="N",
+        help="how many bins (files that are rewritten together) are written at a time",
+    )
 
 
 def _files(parser: argparse.ArgumentParser) -> None:
@@ -210,12 +215,12 @@ _COMMANDS = (
     _Command(
         "check",
         check,
-        "compare facts that the table has twice; exit code 1 if they differ",
+        "compare the log, checksum and checkpoint of a version; exit code 1 if they differ",
         _check,
         has_version=True,
     ),
     _Command("manifests", manifests, "write symlink manifests, for engines that cannot read Delta", _manifests),
-    _Command("optimize", optimize, "rewrite files: fewer, or in an order by which queries skip more", _optimize),
+    _Command("optimize", optimize, "compact small files, or order rows so that queries skip more files", _optimize),
     _Command("purge", purge, "rewrite files without deleted rows and dropped columns", _purge),
     _Command(
         "repair",

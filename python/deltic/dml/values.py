@@ -97,17 +97,25 @@ class RowChanges(Protocol):
 class Preview:
     """What a change of rows would do to the latest version; nothing was written.
 
-    `version`: the one that was read. `files_total`: its live files. Of these, `skipped_by_partition` and
-    `skipped_by_statistics` cannot have a matching row, by the log and the condition on the table alone, and
-    `skipped_by_keys` cannot by the keys of a merge's source (all keys, or their bounds); each file counts for the
-    first of these that rules it out. `files_read` were read to find the rows (only the columns of the condition).
-    They have `row_groups`. Of these, `row_groups_skipped_by_statistics` were not read because of the statistics in
-    the footers of the files, and `row_groups_skipped_by_bloom_filter` because of bloom filters. `files_removed` would
-    be removed as a whole, without being read if the log proves that every row matches; `files_marked` would get a
-    deletion vector; `files_rewritten` would be rewritten. `rows`: how many match; None if files that were not read do
-    not say how many rows they have. `rows_inserted`: how many a merge would insert. `rows_copied`: how many other
-    rows would be copied. `bytes_read`: bytes of data files that were read, and that copying would read.
-    `bytes_written`: bytes that would be written, estimated from the sizes of the files and the shares of their rows.
+    Attributes:
+        version: The version that was read.
+        files_total: Its live files.
+        skipped_by_partition, skipped_by_statistics: Files that the condition on the table rules out, by their partition
+            values or their statistics in the log. Each skipped file counts once, for the first reason.
+        skipped_by_keys: Further files that the keys of a merge's source (all keys, or their bounds) rule out.
+        files_read: Files that were searched for rows; only the columns of the condition are read.
+        row_groups: Row groups of these files.
+        row_groups_skipped_by_statistics, row_groups_skipped_by_bloom_filter: Row groups that were not read, because of
+            the statistics in the footers or because of bloom filters.
+        files_removed: Files that would be removed as a whole, without being read if the log proves that every row
+            matches.
+        files_marked: Files that would get a deletion vector.
+        files_rewritten: Files that would be rewritten.
+        rows: Matching rows; None if files that were not read do not say how many rows they have.
+        rows_inserted: Rows that a merge would insert.
+        rows_copied: Other rows that would be copied.
+        bytes_read: Bytes of data files that were read, and that copying would read.
+        bytes_written: Bytes that would be written, estimated from the sizes of the files and the shares of their rows.
     """
 
     version: int

@@ -53,19 +53,19 @@ class ColumnChange(NamedTuple):
 class Diff:
     """The differences of two versions, made by `Table.diff`. Sizes are in bytes.
 
-    `before` and `after`: the facts about the two versions (`Detail`). `columns`: changes of columns. `properties`:
-    those that differ, with their values before and after, None if not set. `metadata`: the same for `name`,
-    `description`, `id`, `partition_columns`, `clustering_columns`, `min_reader_version` and `min_writer_version`.
-    `features_added` and `features_dropped`: of the protocol.
-
-    `partitions`: for each partition with different files, named as in a path (a table without partitions is one):
-    `files_added`, `files_removed`, `files_changed` (other deletion vectors), `bytes_added`, `bytes_removed`,
-    `rows_added` and `rows_removed`: rows of these files, including rows that were only rewritten, null if statistics do
-    not have them. The sums are attributes of the same names.
-
-    `rows`: if requested, the rows that differ: `_change_type` ("insert", "delete", "update_preimage",
-    "update_postimage"), the columns of the version after, and `_metadata.row_id` if both versions track rows; otherwise
-    None.
+    Attributes:
+        before, after: The facts about the two versions (`Detail`).
+        columns: Changes of columns.
+        properties: Properties that differ, with their values before and after, None if not set.
+        metadata: The same for `name`, `description`, `id`, `partition_columns`, `clustering_columns`,
+            `min_reader_version` and `min_writer_version`.
+        features_added, features_dropped: Features of the protocol.
+        partitions: For each partition with different files, named as in a path (a table without partitions is one):
+            `files_added`, `files_removed`, `files_changed` (other deletion vectors), `bytes_added`, `bytes_removed`,
+            `rows_added` and `rows_removed`: rows of these files, including rows that were only rewritten, null if
+            statistics do not have them. The sums are attributes of the same names.
+        rows: The rows that differ, if requested, otherwise None: `_change_type` ("insert", "delete", "update_preimage",
+            "update_postimage"), the columns of the version after, and `_metadata.row_id` if both versions track rows.
     """
 
     before: Detail

@@ -79,24 +79,27 @@ def _without(files: pa.RecordBatchReader, *names: str) -> pa.Table:
 class Layout:
     """The layout of the files of the latest version, made by `Table.layout`. Sizes are in bytes.
 
-    `num_rows` is None if the statistics of a file do not have its number of rows. `min_file_size`, `median_file_size`
-    (for an even number of files the lower one) and `max_file_size` are None without files. `histogram`: files by size,
-    with `at_least` and `below` (null for the last), `files` and `bytes`. `small_files` are those below
-    `small_file_size`, with `small_file_bytes` together. `deleted_rows` are still in the `files_with_vectors` files with
-    deletion vectors.
-
-    `columns` has how much queries can skip, a row for each partition column (`kind` "partition") and each column with
-    bounds ("statistics"). `files_read`: how many files a query `column = value` must read, on average if the values are
-    the bounds of all files, and `share_skipped` the share of files that it skips. `depth` and `max_depth`: how many
-    files have such a value in their range, on average and at most. `overlaps`: how many other files have a range that
-    overlaps a file's, on average. A file without bounds counts as read, unless all its values are known to be null.
-
-    `partitions`: `partition` (a struct), `files`, `bytes` and `rows` (null if unknown) of each, largest first; None for
-    a table without partition columns. `partition_skew`: bytes of the largest partition divided by those of the median
-    one.
-
-    `optimize`: what `Table.optimize` would do, or None if deltic cannot write the table; `optimize_refused` then has
-    the reason.
+    Attributes:
+        location, version: The table and the version.
+        num_files, size_in_bytes: Number and size of the live files.
+        num_rows: Number of rows, None if the statistics of a file do not have it.
+        min_file_size, median_file_size, max_file_size: None without files; of an even number of files the lower median.
+        histogram: Files by size: `at_least`, `below` (null for the last), `files` and `bytes`.
+        small_file_size: Files below this size are small.
+        small_files, small_file_bytes: Number and size of the small files.
+        files_with_vectors: Files with deletion vectors.
+        deleted_rows: Rows that these deletion vectors delete; they are still in the files.
+        columns: How much queries can skip: a row for each partition column (`kind` "partition") and each column with
+            bounds ("statistics"). `files_read`: how many files a query `column = value` must read, on average if the
+            values are the bounds of all files. `share_skipped`: the share of files that it skips. `depth` and
+            `max_depth`: how many files have such a value in their range, on average and at most. `overlaps`: how many
+            other files have a range that overlaps a file's, on average. A file without bounds counts as read, unless
+            all its values are known to be null.
+        partitions: `partition` (a struct), `files`, `bytes` and `rows` (null if unknown) of each, largest first; None
+            for a table without partition columns.
+        partition_skew: Bytes of the largest partition divided by those of the median one.
+        optimize: What `Table.optimize` would do, None if deltic cannot write the table.
+        optimize_refused: The reason then.
     """
 
     location: str

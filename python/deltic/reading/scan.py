@@ -206,6 +206,9 @@ class Plan:
     def explain(self, files: bool = False) -> Explanation:
         """Explain what the query reads and why the rest is skipped; with `files` also for each live file, in memory.
 
+        With `files` all file actions of the version are read. Raises `CorruptTableError` for a damaged log and
+        `StorageError` if the store fails.
+
         >>> import tempfile
         >>> import deltic, pyarrow as pa
         >>> uri = tempfile.mkdtemp() + "/flights"
@@ -316,7 +319,7 @@ class Rows:
         return reader(self._read(check_int(batch_size, "batch_size", 1)))
 
     def to_arrow(self) -> pa.Table:
-        """Read all rows into a `pyarrow.Table`."""
+        """Read all rows into a `pyarrow.Table`. Errors are those of a `Scan` or `Changes`."""
         with operation("scan", self._location()) as span:
             return span.record(self.to_reader().read_all())
 
@@ -325,12 +328,15 @@ class Rows:
         """Read all rows into a pandas DataFrame (needs pandas), as pyarrow converts them.
 
         Whole numbers in a column with nulls become float64, which is exact only up to 2**53;
-        `to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)` keeps all exact.
+        `to_arrow().to_pandas(types_mapper=pandas.ArrowDtype)` keeps all exact. Raises what `to_arrow` raises.
         """
         return self.to_arrow().to_pandas()
 
     def to_polars(self) -> polars.DataFrame:
-        """Read all rows into a polars DataFrame (needs polars)."""
+        """Read all rows into a polars DataFrame.
+
+        Raises what `to_arrow` raises, and `ModuleNotFoundError` without polars.
+        """
         import polars
 
         frame = polars.from_arrow(self.to_arrow())

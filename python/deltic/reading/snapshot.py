@@ -95,7 +95,10 @@ class Snapshot:
         return self._core.num_files()
 
     def detail(self) -> Detail:
-        """Return what Spark's `DESCRIBE DETAIL` shows of this version: counts, properties, features. See `Detail`."""
+        """Return what Spark's `DESCRIBE DETAIL` shows of this version: counts, properties, features. See `Detail`.
+
+        Raises `CorruptTableError` for a damaged log, `StorageError` if the store fails.
+        """
         return Detail.of(self.version, self.uri, self._core.detail(), self.metadata, self.protocol)
 
     def transaction_version(self, app_id: str) -> int | None:
@@ -116,7 +119,17 @@ class Snapshot:
         return self._core.transaction_version(check_str(app_id, "app_id"))
 
     def domains(self) -> dict[str, str]:
-        """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata")."""
+        """Return the configuration of each metadata domain that is not removed (PROTOCOL.md: "Domain Metadata").
+
+        Raises `CorruptTableError` for a damaged log, `StorageError` if the store fails.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut"]}), properties={"delta.enableRowTracking": "true"})
+        >>> sorted(table.snapshot().domains())
+        ['delta.rowTracking']
+        """
         return self._core.domains()
 
     def files(self, filter: str | None = None) -> pa.RecordBatchReader:

@@ -40,19 +40,24 @@ def optimize_options(
 class OptimizeResult:
     """What `Table.optimize` did, or with `dry_run=True` would do.
 
-    `read_version`: the version whose files were considered. `versions`: those that were committed, in order; empty if
-    nothing had to be done, and in a dry run. `layout`: `"compact"`, `"zorder"` or `"hilbert"`, and `columns` those by
-    which rows are ordered. `target_file_size` in bytes.
-
-    `files_total`: live files. Of these `files_considered` are in the requested partitions, and `files_skipped` of them
-    are kept. `files_to_rewrite` files with `bytes_to_rewrite` bytes are rewritten, into about `expected_files`;
-    `partitions` has the same by partition: `values`, `files`, `bytes` and `expected_files` of each. `files_lost` of
-    them were kept after all, since another writer changed rows of them, or of files in the same group, meanwhile: the
-    next call considers them again.
-
-    `metrics`: counters by delta-spark's names, of all commits: `numAddedFiles`, `numAddedBytes`, `numRemovedFiles`,
-    `numRemovedBytes`, `numDeletionVectorsRemoved`; and the sizes of the files that were added, `minFileSize`,
-    `p25FileSize`, `p50FileSize`, `p75FileSize` (these three of the last commit) and `maxFileSize`.
+    Attributes:
+        dry_run: Whether it was a dry run.
+        read_version: The version whose files were considered.
+        versions: Versions that were committed, in order; empty if nothing had to be done, and in a dry run.
+        layout: `"compact"`, `"zorder"` or `"hilbert"`.
+        columns: The columns by which rows are ordered.
+        target_file_size: In bytes.
+        files_total: Live files.
+        files_considered: Those in the requested partitions.
+        files_skipped: Those of them that are kept.
+        files_lost: Files that were kept after all, since another writer changed rows of them, or of files in the same
+            bin, meanwhile: the next call considers them again.
+        files_to_rewrite, bytes_to_rewrite: Files that are rewritten.
+        expected_files: About how many files they become.
+        partitions: The same by partition: `values`, `files`, `bytes` and `expected_files` of each.
+        metrics: Counters by delta-spark's names, of all commits: `numAddedFiles`, `numAddedBytes`, `numRemovedFiles`,
+            `numRemovedBytes`, `numDeletionVectorsRemoved`; and the sizes of the files that were added, `minFileSize`,
+            `p25FileSize`, `p50FileSize`, `p75FileSize` (these three of the last commit) and `maxFileSize`.
     """
 
     dry_run: bool

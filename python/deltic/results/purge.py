@@ -23,17 +23,19 @@ _LATEST = datetime.max.replace(tzinfo=timezone.utc)
 class HeldRows:
     """Older versions and files that still have purged rows; a vacuum deletes the files.
 
-    `versions`: those that can be read and have such a row, or whose changes have one. `files` with `bytes` bytes: data
-    files with such a row, even if a deletion vector deletes it, and including files that the oldest of these versions
-    removed. `change_files` with `change_bytes` bytes: files of the change data feed with such a row. `paths`: all these
-    files, as in the log.
-
-    `vacuum_files` with `vacuum_bytes` bytes: those of them that `Table.vacuum()` would delete now. `vacuum_from`: the
-    time after which it would delete all of them, at most `datetime.max`, None if there is nothing to delete;
-    `Table.vacuum(0, force=True)` does so at once. `files_unreadable`: those of all these files for which it is unknown
-    whether they have such rows, since they cannot be read, or the condition's columns had other types or were partition
-    columns in their version. `files_elsewhere`: files that are not below the table, such as those of a clone's source,
-    which a vacuum of this table does not delete.
+    Attributes:
+        versions: Versions that can be read and have such a row, or whose changes have one.
+        files, bytes: Number and size of the data files with such a row, even if a deletion vector deletes it, and
+            including files that the oldest of these versions removed.
+        change_files, change_bytes: The same for files of the change data feed.
+        paths: All these files, as in the log.
+        vacuum_files, vacuum_bytes: Those of them that `Table.vacuum()` would delete now.
+        vacuum_from: The time after which it would delete all of them, at most `datetime.max`, None if there is nothing
+            to delete. `Table.vacuum(0, force=True)` deletes them at once.
+        files_unreadable: Those of all these files for which it is unknown whether they have such rows, since they
+            cannot be read, or the condition's columns had other types or were partition columns in their version.
+        files_elsewhere: Files that are not below the table, such as those of a clone's source, which a vacuum of this
+            table does not delete.
     """
 
     versions: list[int]
@@ -63,10 +65,10 @@ class HeldRows:
     def lines(self) -> list[tuple[str, str]]:
         """Names and values for display."""
         if not self.paths:
-            return [("still held by", "nothing that the log names"), _NOT_NAMED]
+            return [("still in", "nothing that the log names"), _NOT_NAMED]
         versions = f"{counted(len(self.versions), 'version')}, {_ranges(self.versions)}"
         lines = [
-            ("still held by", versions if self.versions else "no version that can be read"),
+            ("still in", versions if self.versions else "no version that can be read"),
             ("data files", f"{counted(self.files, 'file')}, {size(self.bytes)}"),
         ]
         if self.change_files:
@@ -95,7 +97,7 @@ class HeldRows:
         return "HeldRows" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
 
     def _repr_html_(self) -> str:
-        return html_table("Rows that are still held", self.lines())
+        return html_table("Rows that are still in old files", self.lines())
 
 
 _NOT_NAMED = ("perhaps also", "in files that the log no longer names, which a full vacuum deletes")
@@ -117,17 +119,22 @@ def _ranges(versions: list[int]) -> str:
 class PurgeResult:
     """What `Table.purge` did, or with `dry_run=True` would do.
 
-    `read_version`: the version whose files were considered. `versions`: those that were committed, in order; empty if
-    nothing had to be done, and in a dry run. `files_total`: live files. Of these `files_with_vectors` have deletion
-    vectors, and `files_with_dropped_columns` of the others have columns that the table no longer has.
-    `files_to_rewrite` files with `bytes_to_rewrite` bytes are rewritten for that, into about `expected_files`;
-    `partitions` has the same by partition. `files_lost` of them were kept after all, since another writer changed rows
-    of them, or of files in the same group, meanwhile: the next call considers them again. `metrics`: counters of these
-    commits, as in `OptimizeResult`.
-
-    With `where`: `rows_deleted` is how many rows match, None if a file that was not read does not say how many it has,
-    `files_deleted` how many live files have any, and `held` the old versions and files that still have them. Without
-    `where`: None.
+    Attributes:
+        dry_run: Whether it was a dry run.
+        read_version: The version whose files were considered.
+        versions: Versions that were committed, in order; empty if nothing had to be done, and in a dry run.
+        files_total: Live files.
+        files_with_vectors: Those with deletion vectors.
+        files_with_dropped_columns: Others with columns that the table no longer has.
+        files_to_rewrite, bytes_to_rewrite: Files that are rewritten for that.
+        expected_files: About how many files they become.
+        files_lost: Files of these that were kept after all, since another writer changed rows of them, or of files in
+            the same bin, meanwhile: the next call considers them again.
+        partitions: The files to rewrite by partition, as in `OptimizeResult`.
+        metrics: Counters of these commits, as in `OptimizeResult`.
+        rows_deleted: Rows that match `where`, None if a file that was not read does not say how many it has.
+        files_deleted: Live files with such rows.
+        held: The old versions and files that still have them. Without `where`, these three are None.
     """
 
     dry_run: bool

@@ -15,13 +15,20 @@ __all__ = ["RestoreResult"]
 class RestoreResult:
     """What a restore did, or with `dry_run=True` would do.
 
-    `version`: the version that was made; None in a dry run, and if the newest version was to be restored, so that
-    nothing was committed. `restored_version`: the older version. `num_restored_files`
-    files with `restored_files_size` bytes were added again, and `num_removed_files` with `removed_files_size` bytes
-    were removed; the restored table has `num_of_files_after_restore` files with `table_size_after_restore` bytes. These
-    are delta-spark's names. `missing`: paths of data files and files of deletion vectors that would be added again, but
-    no longer exist; they are in none of the numbers. `refused`: only in a dry run, whether the restore would be refused
-    because files are missing and `ignore_missing_files` is not given.
+    The names of the numbers are delta-spark's; sizes are in bytes.
+
+    Attributes:
+        dry_run: Whether it was a dry run.
+        version: The version that was made; None in a dry run, and if the newest version was to be restored, so that
+            nothing was committed.
+        restored_version: The older version.
+        num_restored_files, restored_files_size: Files that were added again.
+        num_removed_files, removed_files_size: Files that were removed.
+        num_of_files_after_restore, table_size_after_restore: Files of the restored table.
+        missing: Paths of data files and files of deletion vectors that would be added again, but no longer exist; they
+            are in none of the numbers.
+        refused: Only in a dry run: whether the restore would be refused, because files are missing and
+            `ignore_missing_files` is not given.
     """
 
     dry_run: bool

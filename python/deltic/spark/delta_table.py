@@ -155,7 +155,7 @@ class DeltaTable:
         identifier: str | os.PathLike[str],
         storageOptions: Mapping[str, str] | None = None,
     ) -> bool:
-        """Whether there is a table at a path or URL."""
+        """Whether there is a table at a path or URL: see `deltic.Table.exists`."""
         return shared(identifier, storageOptions).exists()
 
     @classmethod
@@ -189,7 +189,7 @@ class DeltaTable:
         return cls(sparkSession, table)
 
     def toDF(self) -> DataFrame:
-        """Return the rows of the newest version."""
+        """Return the rows of the newest version: see `deltic.spark.read`."""
         frame = read(self._spark, self._table)
         return frame if self._name is None else frame.alias(self._name)
 
@@ -245,7 +245,7 @@ class DeltaTable:
         return text if self._name is None else _deltic.without_alias(text, self._name, columns, is_assigned)
 
     def history(self, limit: int | None = None) -> DataFrame:
-        """Return the commits, newest first, as `DESCRIBE HISTORY`."""
+        """Return the commits, newest first, as `DESCRIBE HISTORY`: see `deltic.Table.history`."""
         rows = []
         for entry in self._table.history(limit):
             known = {name: entry.get(name) for name in _HISTORY.names}
@@ -256,7 +256,7 @@ class DeltaTable:
         return self._spark.createDataFrame(rows, _HISTORY)
 
     def detail(self) -> DataFrame:
-        """Return the facts about the table, as `DESCRIBE DETAIL`."""
+        """Return the facts about the table, as `DESCRIBE DETAIL`: see `deltic.Table.detail`."""
         detail = self._table.detail()
         row = (
             detail.format,

@@ -1,4 +1,4 @@
-"""Rewrites large groups of files by all executors: Spark brings the rows of each interval of a curve to one task.
+"""Rewrites large bins by all executors: Spark brings the rows of each interval of a curve to one task.
 
 A first job samples the columns of the curve, and the driver divides the curve into intervals with about as many rows
 each. Tasks of a second job read the files, and the rows go through Spark's shuffle as bytes, so that no value becomes
@@ -33,9 +33,9 @@ _ROWS = pa.schema([pa.field("rows", pa.binary())])
 
 
 def dividing_cluster(spark: SparkSession, max_tasks: int | None) -> tuple[int, int | None, int] | None:
-    """What `_deltic.DistributedOptimize.next_tasks` needs to divide groups of files; None if it must not.
+    """What `_deltic.DistributedOptimize.next_tasks` needs to divide bins; None if it must not.
 
-    One task uses all cores of a machine, so on one machine groups are divided only if `max_tasks` is given. Sessions of
+    One task uses all cores of a machine, so on one machine bins are divided only if `max_tasks` is given. Sessions of
     Spark Connect cannot be copied, so there the caller must have limited the rows of a batch.
     """
     master = spark.conf.get("spark.master", "") or ""
@@ -53,7 +53,7 @@ def rewrite_intervals(
     settings: dict[str, str] | None,
     max_tasks: int | None,
 ) -> list[bytes]:
-    """Rewrite the groups of files that the tasks `samples` sample, and return the results of all intervals."""
+    """Rewrite the bins that the tasks `samples` sample, and return the results of all intervals."""
     sampled = run_tasks(spark, samples, each(_deltic.sample_rows, settings), "OPTIMIZE", max_tasks)
     division, tasks, intervals = run.divide(sampled)
     if not tasks:

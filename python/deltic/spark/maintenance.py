@@ -62,11 +62,11 @@ def optimize(
 ) -> OptimizeResult:
     """Rewrite files in a better layout, on the executors: see `deltic.Table.optimize`.
 
-    Groups of files are rewritten: the small files that become one file, all files of a partition for a Z-order, up to
-    150 GiB for a clustered table. One task writes a group. A large group whose rows are ordered along a curve is
-    divided: a job samples its rows, and Spark's shuffle brings them to up to 1,000 tasks, each of which sorts an
-    interval of the curve and writes at least one file (`docs/spark.md`). A task needs up to about 600 MB of memory, and
-    writes other rows that are to be sorted to the disk of its machine.
+    Bins (files that are rewritten together) are the small files that become one file, all files of a partition for a
+    Z-order, and up to 150 GiB for a clustered table. One task writes a bin. A large bin whose rows are ordered along a
+    curve is divided: a job samples its rows, and Spark's shuffle brings them to up to 1,000 tasks, each of which sorts
+    an interval of the curve and writes at least one file (`docs/spark.md`). A task needs up to about 600 MB of memory,
+    and writes other rows that are to be sorted to the disk of its machine.
 
     Arguments:
         spark: The session.
@@ -75,14 +75,14 @@ def optimize(
         zorder_by: Columns by which the rows of each partition are ordered along a Z-order curve.
         target_file_size: The size of new files in bytes, or a string such as `"128 MB"`.
         full: True also rewrites files of a clustered table that are clustered already.
-        max_tasks: The most Spark tasks of a job, by default one for each group of files, and 1,000 for groups that are
-            divided. With 1 no group is divided. On one machine (`local[n]`), where one task uses all cores, groups are
-            divided only if it is given.
+        max_tasks: The most Spark tasks of a job, by default one for each bin, and 1,000 for bins that are divided.
+            With 1 no bin is divided. On one machine (`local[n]`), where one task uses all cores, bins are divided only
+            if it is given.
         dry_run: True only plans, and returns what would be done.
         storage_options: The store's settings, as for `deltic.Table`.
 
     The driver chooses the files and commits, as `deltic.Table.optimize` does: one commit for about 64 GiB of files.
-    `dataChange` is false, rows keep their ids, and groups that other writers changed meanwhile are left out
+    `dataChange` is false, rows keep their ids, and bins that other writers changed meanwhile are left out
     (`files_lost`). Nothing of a failed or killed task is in a commit. If a job fails its files are deleted, except
     those of a task that is still running, and the commits before it are kept.
 

@@ -186,7 +186,9 @@ def _refuse_what_spark_adds(option: str, options: Mapping[str, str]) -> None:
             "deltic.spark.read(filter=...), because Spark may mix up the filters that it pushes"
         )
     if option.lower() == "paths":
-        raise InvalidInputError("load() takes the location of one table, not several: load each, and unite the rows")
+        raise InvalidInputError(
+            "load() takes the location of one table, not several: load each, and union the DataFrames"
+        )
     if option.lower() in _OF_A_CATALOG:
         raise InvalidInputError(no_catalog(options.get("path")))
 

@@ -53,6 +53,13 @@ class MaintenanceMethods:
 
         A commit by deltic writes its checksum if the version before has one. This method starts anew by counting all
         files (PROTOCOL.md: "Version Checksum File"). Raises what `checkpoint` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.write(table, pa.table({"id": [1]}))
+        >>> table.write_checksum()
+        0
         """
         return self._core.write_checksum()
 
@@ -62,6 +69,13 @@ class MaintenanceMethods:
         Only files that a checkpoint replaces are deleted: versions before it can no longer be read, all others can.
         Commits by deltic also do this now and then, unless `delta.enableExpiredLogCleanup` is false (PROTOCOL.md:
         "Metadata Cleanup"). Raises what `checkpoint` raises.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/orders")
+        >>> _ = deltic.write(table, pa.table({"id": [1]}))
+        >>> table.clean_log()  # no file is old enough
+        0
         """
         return self._core.clean_log()
 
@@ -99,7 +113,7 @@ class MaintenanceMethods:
         max_tasks: int | None = None,
         dry_run: bool = False,
     ) -> OptimizeResult:
-        """Rewrite files in a better layout: fewer, or in an order by which queries skip more files. No row changes.
+        """Compact small files, or order rows so that queries skip more files. No row changes.
 
         A table with clustering columns is clustered: rows are ordered along a Hilbert curve through these columns.
         Files that were clustered together are kept if they have 100 GiB or more, or if nothing was added since; with
@@ -110,13 +124,14 @@ class MaintenanceMethods:
 
         `where`: a condition on partition columns; only matching partitions are optimized. `target_file_size`: bytes
         that a file should have, or a string such as `"256 MB"`, whose units are powers of 1,024, as in the property; by
-        default `delta.targetFileSize` or 1 GiB. `max_tasks`: how many groups of files are written at a time, by default
-        one for each processor. `dry_run`: True returns what would be done, and writes nothing.
+        default `delta.targetFileSize` or 1 GiB. `max_tasks`: how many bins (files that are rewritten together) are
+        written at a time, by default one for each processor. `dry_run`: True returns what would be done, and writes
+        nothing.
 
         Rows that deletion vectors delete are left out, rows keep their ids if the table tracks rows, and the change
         data feed shows nothing (PROTOCOL.md: `dataChange` in "Add File and Remove File"). A large table takes several
         commits, each of about 64 GiB of files; after an interruption the next call goes on from the last one. Other
-        writers may commit meanwhile: if they remove a file that was to be replaced, or rows of it, its group is left
+        writers may commit meanwhile: if they remove a file that was to be replaced, or rows of it, its bin is left
         out (`files_lost`), and the rest is committed. Appends do not conflict.
 
         Raises `InvalidInputError` for a condition on other columns, for columns that the table lacks or that have no
@@ -171,7 +186,8 @@ class MaintenanceMethods:
 
         Arguments:
             where: SQL, as that of `delete`.
-            max_tasks: How many groups of files are written at a time, by default one for each processor.
+            max_tasks: How many bins (files that are rewritten together) are written at a time, by default one for each
+                processor.
             dry_run: True returns what would be done, and writes nothing. `held` is about the table as it is.
             user_metadata: A string, or a mapping to be stored as JSON, for the history.
             max_attempts: As for `Table.transaction`.

@@ -99,7 +99,15 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         return self._core.storage_options
 
     def exists(self) -> bool:
-        """Whether there is a Delta table at the location: a log with at least one version."""
+        """Whether there is a Delta table at the location: a log with at least one version.
+
+        Raises `StorageError` if the store fails or refuses the request.
+
+        >>> import tempfile
+        >>> import deltic
+        >>> deltic.Table(tempfile.mkdtemp()).exists()
+        False
+        """
         return self._core.exists()
 
     def snapshot(self, version: int | None = None, timestamp: Time | None = None) -> Snapshot:
@@ -133,6 +141,8 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
 
     def detail(self) -> Detail:
         """Return what Spark's `DESCRIBE DETAIL` shows of the latest version: counts, properties, features (`Detail`).
+
+        Raises what `snapshot` raises.
 
         >>> import tempfile
         >>> import deltic, pyarrow as pa
@@ -304,6 +314,16 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         The beginning of the block raises `InvalidInputError` for an unknown isolation level, `TableNotFoundError` if
         there is no table, and `UnsupportedFeatureError` if it has features that deltic does not write. `Transaction`
         has the errors of the end.
+
+        >>> import tempfile
+        >>> import deltic, pyarrow as pa
+        >>> table = deltic.Table(tempfile.mkdtemp() + "/stock")
+        >>> _ = deltic.write(table, pa.table({"item": ["nut", "bolt"]}))
+        >>> with table.transaction("RESTOCK") as tx:
+        ...     _ = tx.delete("item = 'nut'")
+        ...     _ = tx.append(pa.table({"item": ["gear"]}))
+        >>> tx.committed.version, sorted(table.scan().to_arrow()["item"].to_pylist())
+        (1, ['bolt', 'gear'])
         """
         options = {
             "operation": check_str(operation, "operation"),
@@ -314,7 +334,7 @@ class Table(AlterMethods[Commit], RowMethods, InspectionMethods, MaintenanceMeth
         return Transaction(self, options, check_int(max_attempts, "max_attempts", 1))
 
     def remembers(self) -> bool:
-        """Whether this object remembers the state after its last commit; for tests and measurements.
+        """Whether this object has the handle state: what it keeps of the table after its last commit; for tests.
 
         The next transaction uses it, without requests to the store, if it begins within a minute and has no `app_id`.
 

@@ -347,7 +347,7 @@ class AlterMethods(Generic[Done]):
         return self._alter("unset_properties", names=check_name_or_names(names, "names"))
 
     def compact_automatically(self, enabled: bool = True) -> Done:
-        """Turn automatic compaction after writes on or off (`delta.autoOptimize.autoCompact`).
+        """Turn auto compaction, after writes, on or off (`delta.autoOptimize.autoCompact`).
 
         If it is on, each writer of deltic, in Python or on Spark's driver, compacts the small files of a partition, old
         ones included, when a write leaves many of them there. This is a commit of its own after the write, and cannot

@@ -164,7 +164,7 @@ class Transaction(AlterMethods[None]):
 
     @property
     def replayed(self) -> bool:
-        """Whether the application's transaction is in the table already: then nothing is written or committed."""
+        """Whether the table has this `app_id` with this `app_version` or a later one: then nothing is written."""
         return self._replayed
 
     @property
@@ -183,8 +183,8 @@ class Transaction(AlterMethods[None]):
     def scan(self, columns: Sequence[str] | None = None, filter: str | None = None) -> TransactionScan:
         """Read rows with this transaction's changes, those of the columns included.
 
-        The filter becomes part of the read set: a winner that adds rows which may match it, or removes files that were
-        read, is a conflict. Without a filter the read set is the whole table.
+        The filter becomes part of the read set: a commit by another writer that adds rows which may match it, or
+        removes files that were read, is a conflict. Without a filter the read set is the whole table.
 
         Arguments:
             columns: Top-level columns to return, in order; None for all.
@@ -379,7 +379,7 @@ class Transaction(AlterMethods[None]):
         self._core().set_domain(check_str(domain, "domain"), check_optional_str(configuration, "configuration"))
 
     def described_by(self, **parameters: str) -> None:
-        """Set the operation parameters for the history, before the `with` block begins."""
+        """Set the operation parameters for the history, before the `with` block begins; for deltic's own operations."""
         self._options["parameters"] = parameters
 
     def on_commit(self, hook: Hook) -> Hook:

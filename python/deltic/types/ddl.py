@@ -200,7 +200,7 @@ def _decimal(arguments: str) -> _Type:
         precision, scale = int(digits[1]), int(digits[2] or 0)
         if 1 <= precision <= 38 and scale <= precision:
             return _Type(pa.decimal128(precision, scale), f"decimal({precision},{scale})")
-    raise TypeSyntaxError(f"decimal({arguments}) has no 1 to 38 digits with at most so many after the point")
+    raise TypeSyntaxError(f"decimal({arguments}): the precision is 1 to 38, and the scale 0 to the precision")
 
 
 def _string(kind: str, arguments: str) -> _Type:
@@ -212,6 +212,8 @@ def _string(kind: str, arguments: str) -> _Type:
 def _geometry(kind: str, arguments: str) -> _Type:
     _crs, comma, edges = arguments.rpartition(",")
     if kind == "geography" and comma and edges.strip() not in _EDGES:
-        raise TypeSyntaxError(f"{edges.strip()!r} are no edges of a geography; there are {', '.join(_EDGES)}")
+        raise TypeSyntaxError(
+            f"{edges.strip()!r} is not an edge interpolation algorithm; use one of {', '.join(_EDGES)}"
+        )
     text = f"{kind}({arguments})" if arguments else kind
     return _Type(pa.binary(), text, text)

@@ -1,9 +1,9 @@
 """Lets Spark evaluate a DELETE, UPDATE or MERGE with SQL that deltic does not know, or a table with such rules.
 
-Tasks read the rows that may change, with their places: the file and the position in it. Spark evaluates all SQL of the
-change: which rows change, which clause of a merge applies, new values, and the table's rules for the new rows
+Tasks read the rows that may change, with their addresses: the file and the position in it. Spark evaluates all SQL of
+the change: which rows change, which clause of a merge applies, new values, and the table's rules for the new rows
 (`rules`). The rows get as many columns as there are values, and are the source of a merge in the core whose sides are
-joined already: a row changes the row at its place. A second function in the same job, or after a shuffle if rows were
+joined already: a row changes the row at its address. A second function in the same job, or after a shuffle if rows were
 joined, writes the files. All SQL is analysed before a task runs. Proved by `tests/spark/test_evaluated_changes.py`.
 """
 
