@@ -85,7 +85,7 @@ pub(super) fn borrowed_or_null<'de: 'a, 'a, D: Deserializer<'de>>(
     Ok(Option::<Text<'de>>::deserialize(deserializer)?.map(|text| text.0))
 }
 
-/// An integer out of a tree.
+/// An integer from a parsed JSON value.
 pub(super) fn whole_in(value: &Value) -> Option<i64> {
     whole(value).ok().flatten()
 }
