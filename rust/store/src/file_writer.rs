@@ -54,9 +54,9 @@ impl FileWriter {
     /// Makes the file visible under its name, and returns its size, and the syncing after which it is durable.
     /// For files with new names, which nothing may refer to before that: after a power cut they may be incomplete. `alone`: the
     /// caller makes no other file meanwhile.
-    pub async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
+    pub async fn finish_unsynced(self, alone: bool) -> Result<(u64, Syncing)> {
         let appeared = match self.sink {
-            Sink::Local(writer) => writer.appear(alone).await,
+            Sink::Local(writer) => writer.finish_unsynced(alone).await,
             Sink::Remote(writer) => writer.finish().await.map(|size| (size, Syncing::default())),
         };
         let (size, syncing) = appeared.map_err(|e| self.context.add_to(e))?;

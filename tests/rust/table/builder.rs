@@ -112,7 +112,7 @@ async fn a_handle_commits_on_its_state_without_reads() {
     let counts = sample.storage.counts().since(&before);
     // The commit and its checksum, which is computed from the handle state.
     assert_eq!((counts.puts, counts.lists, counts.gets), (2, 0, 0));
-    assert_eq!((outcome.committed.version, outcome.post_commit.base.state.version), (1, 1));
+    assert_eq!((outcome.committed.version, outcome.post_commit.handle_state.state.version), (1, 1));
     assert!(outcome.post_commit.failed.is_empty());
 }
 
@@ -211,7 +211,7 @@ async fn append(sample: &Sample, base: Option<HandleState>, path: &str) -> Handl
     transaction.append(vec![file(path)]);
     let after = commit(transaction).await.unwrap().unwrap().post_commit;
     assert!(after.failed.is_empty(), "{:?}", after.failed);
-    after.base
+    after.handle_state
 }
 
 /// The existing checksum of a version, and the one computed from all its files.
@@ -301,7 +301,7 @@ async fn checkpoints_from_memory_equal_those_of_the_log() {
         assert!(outcome.post_commit.failed.is_empty(), "{:?}", outcome.post_commit.failed);
         let counts = sample.storage.counts().since(&before);
         let at = outcome.committed.version;
-        base = Some(outcome.post_commit.base).filter(|_| version != 22);
+        base = Some(outcome.post_commit.handle_state).filter(|_| version != 22);
         if !begins && version != 12 && version != 22 {
             // Only checkpoints read: the hint, and the files of a checkpoint that existed at the start.
             let gets = u64::from(at % 4 == 0) * if at > 12 { 2 } else { 1 };

@@ -44,7 +44,7 @@ async fn check_files_synced_later(storage: &Storage) {
         let (name, size) = (format!("w/soon/{}-{alone}", data.len()), data.len() as u64);
         let mut writer = storage.create_file(&name).await.unwrap();
         writer.write(data.clone()).await.unwrap();
-        let (written, syncing) = writer.appear(alone).await.unwrap();
+        let (written, syncing) = writer.finish_unsynced(alone).await.unwrap();
         assert_eq!((written, storage.get(&name).await.unwrap()), (size, data));
         before.extend(syncing);
     }

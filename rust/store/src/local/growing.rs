@@ -120,19 +120,19 @@ impl LocalWriter {
 
     /// Gives the file its name before it is synced. `alone`: no other files are made meanwhile, for which the pool has more
     /// than one thread.
-    pub(crate) async fn appear(self, alone: bool) -> Result<(u64, Syncing)> {
+    pub(crate) async fn finish_unsynced(self, alone: bool) -> Result<(u64, Syncing)> {
         self.disk.tally.put(self.size);
         let Self { disk, target, file, pending, size, sync, .. } = self;
         ended(sync).await?;
         let (durable, folder) = (disk.durable, folder_of(&target)?.to_owned());
-        let appear = move || {
+        let rename = move || {
             let mut temporary = file.with(&pending, &target, durable)?;
             temporary.rename(&target)?;
             Ok((temporary, target))
         };
         // A new folder must be synced.
         let syncs = durable && !folder.is_dir();
-        let (mut temporary, target) = sized(alone && size < MIN_BYTES_FOR_THREAD && !syncs, appear).await?;
+        let (mut temporary, target) = sized(alone && size < MIN_BYTES_FOR_THREAD && !syncs, rename).await?;
         // Only now is the file kept: if the caller stops waiting for the pool before, none is left.
         temporary.kept = true;
         let mut syncing = Syncing::default();

@@ -47,7 +47,7 @@ async fn a_file_that_is_written_loses_hadoops_checksum() {
         if is_synced_first {
             writer.finish().await.unwrap();
         } else {
-            writer.appear(true).await.unwrap().1.wait().await.unwrap();
+            writer.finish_unsynced(true).await.unwrap().1.wait().await.unwrap();
         }
         check("create_file");
     }
@@ -246,7 +246,7 @@ fn a_small_file_does_not_wait_for_the_pool_and_one_to_be_synced_does() {
         assert!(matches!(put(hasty.clone(), "little", MIN_BYTES_FOR_THREAD - 1).await, Ok(Ok(Put::Created))));
         assert!(put(hasty, "large", MIN_BYTES_FOR_THREAD).await.is_err());
         assert!(put(durable.clone(), "synced", 1).await.is_err());
-        let (size, syncing) = durable.create_file(path("named")).appear(true).await.unwrap();
+        let (size, syncing) = durable.create_file(path("named")).finish_unsynced(true).await.unwrap();
         assert_eq!((size, syncing.is_empty(), folder.path().join("named").exists()), (0, false, true));
         assert!(tokio::time::timeout(soon, syncing.wait()).await.is_err(), "nothing is durable before it is synced");
         release.send(()).unwrap();
@@ -265,7 +265,9 @@ fn a_file_that_nobody_waits_for_does_not_stay() {
         let mut writer = disk.create_file(folder.path().join("named").to_str().unwrap().to_owned());
         writer.write(Bytes::from_static(b"rows")).await.unwrap();
         // The pool has the work, and finishes it after the caller has stopped waiting.
-        assert!(tokio::time::timeout(std::time::Duration::from_millis(50), writer.appear(false)).await.is_err());
+        assert!(
+            tokio::time::timeout(std::time::Duration::from_millis(50), writer.finish_unsynced(false)).await.is_err()
+        );
         release.send(()).unwrap();
         busy.await.unwrap().unwrap();
         tokio::task::spawn_blocking(|| ()).await.unwrap();

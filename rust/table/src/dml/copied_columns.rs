@@ -202,7 +202,7 @@ impl ColumnCopier {
         match self.write(task, (source, file), &mut upload).await {
             Ok(ended) => {
                 upload.write(ended.rest.clone()).await?;
-                let (size, syncing) = upload.appear(false).await?;
+                let (size, syncing) = upload.finish_unsynced(false).await?;
                 syncing.wait().await?;
                 self.copying.advance(rows);
                 Ok(self.rewrite.data_file(&ended, stats, new_file, size)?)

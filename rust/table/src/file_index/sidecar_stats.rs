@@ -40,11 +40,11 @@ pub(crate) struct SidecarStats {
     pub(crate) paths: Option<(String, String)>,
     /// Bounds of columns.
     #[serde(default)]
-    columns: Vec<ColumnClaim>,
+    columns: Vec<SidecarColumn>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct ColumnClaim {
+struct SidecarColumn {
     /// Its physical names, beginning at the top level.
     path: Vec<String>,
     /// Whether it is a partition column.
@@ -62,8 +62,8 @@ impl SidecarStats {
     /// The statistics in the tags of a sidecar; `None` if there are none, or if they are of another file.
     pub(crate) fn of(sidecar: &Sidecar) -> Option<Self> {
         let json = sidecar.tags.as_ref()?.get(TAG)?.as_ref()?;
-        let claims: Self = serde_json::from_str(json).ok()?;
-        (claims.file == sidecar.path && claims.size == sidecar.size_in_bytes).then_some(claims)
+        let stats: Self = serde_json::from_str(json).ok()?;
+        (stats.file == sidecar.path && stats.size == sidecar.size_in_bytes).then_some(stats)
     }
 
     /// The statistics of a sidecar with this number of files, with the bounds of `columns` from its footer.
@@ -86,7 +86,7 @@ impl SidecarStats {
             let max = extreme(bounds.max(&logical).ok()??, true);
             let has_bound = min.is_some() || max.is_some();
             let (path, r#type) = (leaf.path.clone(), leaf.data_type.to_string());
-            has_bound.then_some(ColumnClaim { path, partition, r#type, min, max })
+            has_bound.then_some(SidecarColumn { path, partition, r#type, min, max })
         };
         let size = i64::try_from(part.size()).unwrap_or(-1);
         let paths = paths.filter(|(min, max)| min.len() <= MAX_STRING_BYTES && max.len() <= MAX_STRING_BYTES);
@@ -106,7 +106,7 @@ impl SidecarStats {
     fn bound(&self, column: &IndexColumn, upper: bool) -> Option<ArrayRef> {
         let (leaf, partition) = leaf_of(column)?;
         let name = leaf.data_type.to_string();
-        let is_it = |c: &&ColumnClaim| c.partition == partition && c.path == leaf.path && c.r#type == name;
+        let is_it = |c: &&SidecarColumn| c.partition == partition && c.path == leaf.path && c.r#type == name;
         let claim = self.columns.iter().find(is_it)?;
         let bound = if upper { claim.max.as_ref() } else { claim.min.as_ref() };
         let value = Scalar::parse(bound?, &leaf.data_type).filter(|value| !value.is_nan())?;

@@ -60,7 +60,7 @@ impl PostCommitStep {
 #[derive(Debug)]
 pub struct PostCommit {
     /// The state that the next commit may build on.
-    pub base: HandleState,
+    pub handle_state: HandleState,
     /// The version that packed small files after it, if one did.
     pub compaction: Option<u64>,
     /// The steps that failed, with their errors.
@@ -149,8 +149,8 @@ impl PostCommit {
         let written_ms = committed.actions.commit_info.as_ref().and_then(CommitInfo::timestamp);
         let commit_file = Some(CommitFile::written(length, written_ms));
         let state = committed.state.clone();
-        let base = HandleState { state, checksum, tail, commit_file, is_cached: true };
-        Self { base, compaction: None, failed }
+        let handle_state = HandleState { state, checksum, tail, commit_file, is_cached: true };
+        Self { handle_state, compaction: None, failed }
     }
 }
 

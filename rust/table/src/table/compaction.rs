@@ -69,7 +69,7 @@ impl Table {
         if !may_be_due || !Properties::of(&committed.state.metadata).auto_compact()? {
             return Ok(());
         }
-        let live = outcome.post_commit.base.checksum.as_ref().map(|checksum| checksum.num_files);
+        let live = outcome.post_commit.handle_state.checksum.as_ref().map(|checksum| checksum.num_files);
         if live.and_then(|live| usize::try_from(live).ok()).is_some_and(|live| live < MIN_FILES) {
             return Ok(());
         }

@@ -261,7 +261,7 @@ impl Table {
         let ended = transaction.commit(self.committer.as_ref(), retry).await;
         match &ended {
             Ok(TransactionEnd::Committed(outcome)) => {
-                let state = (outcome.post_commit.base.clone(), retry.now_ms());
+                let state = (outcome.post_commit.handle_state.clone(), retry.now_ms());
                 self.locked(|cached| cached.state = Some(state));
             }
             Ok(TransactionEnd::Replayed(_) | TransactionEnd::Nothing) => {}

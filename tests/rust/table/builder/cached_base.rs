@@ -288,7 +288,7 @@ async fn object_stores_are_checked_alike() {
         let before = storage.counts();
         let mut transaction = begin(base).await.unwrap();
         transaction.append(vec![file(name)]);
-        base = Some(commit(transaction).await.unwrap().unwrap().post_commit.base);
+        base = Some(commit(transaction).await.unwrap().unwrap().post_commit.handle_state);
         assert_eq!(storage.counts().since(&before).heads, 2);
     }
     for file in storage.list_from("_delta_log", "").await.unwrap() {

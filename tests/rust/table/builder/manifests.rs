@@ -37,7 +37,7 @@ async fn append_to(sample: &Sample, base: HandleState, to: std::ops::Range<u64>)
     transaction.append(to.map(added).collect());
     let outcome = commit(transaction).await.unwrap().unwrap();
     assert!(outcome.post_commit.failed.is_empty(), "{:?}", outcome.post_commit.failed);
-    (sample.storage.counts().since(&before), outcome.post_commit.base)
+    (sample.storage.counts().since(&before), outcome.post_commit.handle_state)
 }
 
 fn manifest(sample: &Sample, partition: u64) -> Vec<String> {

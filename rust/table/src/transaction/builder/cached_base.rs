@@ -12,7 +12,7 @@ use deltic_protocol::commit::{METADATA_ONLY_PROPERTIES, ReadSet};
 use deltic_protocol::schema::StructField;
 
 use super::options::Overwrites;
-use super::{Base, FileChanges, HandleState, History, Transaction, Write, check_writable};
+use super::{BaseVersion, FileChanges, HandleState, History, Transaction, Write, check_writable};
 use crate::error::Result;
 use crate::snapshot::Snapshot;
 
@@ -42,7 +42,7 @@ impl Transaction {
             && self.table.is_empty()
             && reads_nothing;
         (only_adds && self.uses_cached_state()).then(|| Self {
-            base: Base { snapshot: None, latest: None, ..self.base.clone() },
+            base: BaseVersion { snapshot: None, latest: None, ..self.base.clone() },
             write: Write {
                 is_write: self.write.is_write,
                 engine_evaluates: self.write.engine_evaluates,

@@ -53,7 +53,7 @@ pub use options::{
     CreateMode, HandleCache, Ids, Mode, PartitionOverwrite, SchemaMode, TableDefinition, TransactionOptions,
     WriteOptions,
 };
-use parts::{Base, Derived, FileChanges, History, TableChanges, Write};
+use parts::{BaseVersion, Derived, FileChanges, History, TableChanges, Write};
 pub(crate) use rows::SavedMetadata;
 pub(crate) use whole_files::{add_again, remove_columns};
 
@@ -69,7 +69,7 @@ pub struct Transaction {
     txn_id: String,
     /// The current time in expressions, in milliseconds since the epoch.
     now_ms: Option<i64>,
-    base: Base,
+    base: BaseVersion,
     read: ReadSet,
     write: Write,
     table: TableChanges,
@@ -151,7 +151,7 @@ impl Transaction {
             isolation,
             txn_id: String::new(),
             now_ms: None,
-            base: Base::default(),
+            base: BaseVersion::default(),
             read: ReadSet::Nothing,
             write: Write::default(),
             table: TableChanges::default(),

@@ -18,7 +18,7 @@ use deltic_store::Syncing;
 
 /// The version that a transaction is based on.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Base {
+pub(super) struct BaseVersion {
     /// Its state; none if the transaction creates the table.
     pub(super) state: Option<HandleState>,
     /// The version, opened when it is first read.

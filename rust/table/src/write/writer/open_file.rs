@@ -207,7 +207,7 @@ async fn end_upload(
     }
     upload(storage, file, std::mem::take(&mut encoded.rest)).await?;
     let Some(upload) = file.upload.take() else { return Err(Error::internal("a file ended without an upload")) };
-    let (size, syncing) = upload.appear(alone).await?;
+    let (size, syncing) = upload.finish_unsynced(alone).await?;
     Ok((size, syncing, encoded))
 }
 
