@@ -52,7 +52,7 @@ from deltic.results.detail import Detail
 from deltic.results.explanation import Explanation
 from deltic.results.manifests import ManifestsResult
 from deltic.results.optimize import OptimizeResult
-from deltic.results.purge import HeldRows, PurgeResult
+from deltic.results.purge import PurgeResult, RetainedRows
 from deltic.results.repair import RepairResult, RepairStep
 from deltic.results.restore import RestoreResult
 from deltic.results.vacuum import VacuumResult
@@ -95,7 +95,6 @@ __all__ = [
     "Diff",
     "Explanation",
     "Finding",
-    "HeldRows",
     "InvalidInputError",
     "Layout",
     "Literal",
@@ -111,6 +110,7 @@ __all__ = [
     "RepairResult",
     "RepairStep",
     "RestoreResult",
+    "RetainedRows",
     "Scan",
     "Snapshot",
     "StorageError",

@@ -113,10 +113,10 @@ def test_results_of_maintenance_are_shown(table: deltic.Table) -> None:
     files = f"{result.files_deleted} of {result.files_seen} files deleted ({size(result.bytes_deleted)})"
     assert repr(result) == f"VacuumResult()\n  files: {files}\n  retention: 0 hours"
     assert files in Balanced(result._repr_html_()).text
-    held = table.purge("v = 9").held
-    assert held is not None
-    assert repr(held).startswith("HeldRows\n  still in: 3 versions, 2-4\n  data files: 1 file, ")
-    assert "3 versions, 2-4" in Balanced(held._repr_html_()).text
+    retained = table.purge("v = 9").retained
+    assert retained is not None
+    assert repr(retained).startswith("RetainedRows\n  still in: 3 versions, 2-4\n  data files: 1 file, ")
+    assert "3 versions, 2-4" in Balanced(retained._repr_html_()).text
 
 
 def test_a_count_of_one_is_singular(uri: str) -> None:

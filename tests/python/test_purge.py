@@ -92,10 +92,10 @@ def forget(model: Changed, rng: random.Random) -> None:
     if IDS.items() <= model.properties.items():
         model.check_ids(table, after, set())
     model.rows = after
-    held = result.held
-    assert held is not None
-    assert (held.versions, set(held.paths)) == holders(table, chosen)
-    assert held.files + held.change_files == len(held.paths)
+    retained = result.retained
+    assert retained is not None
+    assert (retained.versions, set(retained.paths)) == holders(table, chosen)
+    assert retained.files + retained.change_files == len(retained.paths)
 
 
 def holders(table: Table, chosen: set[int]) -> tuple[list[int], set[str]]:
@@ -191,26 +191,26 @@ def test_purged_rows_are_in_no_file_after_a_vacuum(uri: str) -> None:
     for number in (0, 4):
         assert files_with(tokens[number])
         result = table.purge(f"n = {number}")
-        held = result.held
-        assert held is not None
+        retained = result.retained
+        assert retained is not None
         assert result.rows_deleted == (1 if number == 0 else 0)
-        assert {unquote(path) for path in held.paths} == files_with(tokens[number])
+        assert {unquote(path) for path in retained.paths} == files_with(tokens[number])
         sizes = sum((Path(uri) / path).stat().st_size for path in files_with(tokens[number]))
-        assert held.bytes + held.change_bytes == sizes
-        assert held.change_files > 0 or number == 4
+        assert retained.bytes + retained.change_bytes == sizes
+        assert retained.change_files > 0 or number == 4
         # The retention is a week, so a vacuum would delete nothing yet.
-        assert (held.vacuum_files, held.vacuum_bytes, held.files_elsewhere) == (0, 0, 0)
-        assert held.vacuum_from is not None
-        assert timedelta(days=6.9) < held.vacuum_from - datetime.now(timezone.utc) < timedelta(days=7.1)
+        assert (retained.vacuum_files, retained.vacuum_bytes, retained.files_elsewhere) == (0, 0, 0)
+        assert retained.vacuum_from is not None
+        assert timedelta(days=6.9) < retained.vacuum_from - datetime.now(timezone.utc) < timedelta(days=7.1)
         assert "from " in repr(result)
     table.set_properties({"delta.deletedFileRetentionDuration": "interval 0 hours"})
-    held = table.purge("n = 0", dry_run=True).held
-    assert held is not None
-    assert held.vacuum_files == len(held.paths) > 0
+    retained = table.purge("n = 0", dry_run=True).retained
+    assert retained is not None
+    assert retained.vacuum_files == len(retained.paths) > 0
     table.vacuum(0, force=True)
     assert files_with(tokens[0]) == files_with(tokens[4]) == set()
     assert all(files_with(tokens[number]) for number in (1, 2, 3))
-    nothing = table.purge("n = 0", dry_run=True).held
+    nothing = table.purge("n = 0", dry_run=True).retained
     assert nothing is not None
     assert (nothing.versions, nothing.paths, nothing.vacuum_from) == ([], [], None)
 
@@ -222,15 +222,15 @@ def test_versions_without_commit_files_are_searched(uri: str) -> None:
     table.checkpoint()
     for version in range(2):
         (Path(uri) / f"_delta_log/{version:020}.json").unlink()
-    held = table.purge("n = 1").held
-    assert held is not None
-    assert (held.versions, held.files) == ([1], 1)
+    retained = table.purge("n = 1").retained
+    assert retained is not None
+    assert (retained.versions, retained.files) == ([1], 1)
 
 
-def held_by(table: Table, where: str) -> deltic.HeldRows:
-    held = table.purge(where).held
-    assert held is not None
-    return held
+def retained_by(table: Table, where: str) -> deltic.RetainedRows:
+    retained = table.purge(where).retained
+    assert retained is not None
+    return retained
 
 
 @pytest.mark.parametrize(("then", "now"), [(["p"], []), ([], ["p"]), (["p"], ["v"])])
@@ -238,16 +238,16 @@ def test_versions_with_other_partition_columns_may_hold_rows(uri: str, then: lis
     deltic.write(uri, pa.table({"p": ["x", "y"], "v": [1, 2]}), partition_by=then)
     new = pa.table({"p": ["z"], "v": [9]})
     deltic.write(uri, new, mode="overwrite", schema_mode="overwrite", partition_by=now)
-    held = held_by(Table(uri), "p = 'x'")
-    assert (held.versions, held.files_unreadable) == ([0], held.files)
+    retained = retained_by(Table(uri), "p = 'x'")
+    assert (retained.versions, retained.files_unreadable) == ([0], retained.files)
 
 
 @pytest.mark.parametrize(("then", "now", "where"), [(["5", "50"], [7], "n = 50"), ([5, 50, 100], ["7"], "n = '50'")])
 def test_versions_with_other_types_may_hold_rows(uri: str, then: list[Any], now: list[Any], where: str) -> None:
     deltic.write(uri, pa.table({"n": then}))
     deltic.write(uri, pa.table({"n": now}), mode="overwrite", schema_mode="overwrite")
-    held = held_by(Table(uri), where)
-    assert (held.versions, held.files, held.files_unreadable) == ([0], 1, 1)
+    retained = retained_by(Table(uri), where)
+    assert (retained.versions, retained.files, retained.files_unreadable) == ([0], 1, 1)
 
 
 def test_another_column_of_the_same_name_may_hold_rows(uri: str) -> None:
@@ -255,7 +255,7 @@ def test_another_column_of_the_same_name_may_hold_rows(uri: str) -> None:
     table = Table(uri)
     table.drop_columns("e")
     deltic.write(uri, pa.table({"n": [2], "e": ["new"]}), schema_mode="merge")
-    assert 0 in held_by(Table(uri), "e = 'gone'").versions
+    assert 0 in retained_by(Table(uri), "e = 'gone'").versions
 
 
 def test_files_of_widened_columns_are_searched(uri: str) -> None:
@@ -263,9 +263,9 @@ def test_files_of_widened_columns_are_searched(uri: str) -> None:
     deltic.write(uri, data, properties={"delta.enableTypeWidening": "true"})
     table = Table(uri)
     table.alter_column("n", type="long")
-    assert held_by(table, "n > 3000000000").files == 0
-    held = held_by(table, "n = 2")
-    assert (held.versions, held.files, held.files_unreadable) == ([0, 1], 1, 0)
+    assert retained_by(table, "n > 3000000000").files == 0
+    retained = retained_by(table, "n = 2")
+    assert (retained.versions, retained.files, retained.files_unreadable) == ([0, 1], 1, 0)
 
 
 def test_files_removed_before_the_oldest_version_are_searched(uri: str) -> None:
@@ -276,9 +276,9 @@ def test_files_removed_before_the_oldest_version_are_searched(uri: str) -> None:
     for version in range(2):
         (Path(uri) / f"_delta_log/{version:020}.json").unlink()
         (Path(uri) / f"_delta_log/{version:020}.crc").unlink()
-    held = held_by(Table(uri), "e = 'gone'")
-    assert (held.versions, held.files) == ([], 1)
-    assert held.vacuum_from is not None
+    retained = retained_by(Table(uri), "e = 'gone'")
+    assert (retained.versions, retained.files) == ([], 1)
+    assert retained.vacuum_from is not None
     text = repr(table.purge("e = 'gone'"))
     assert "no version that can be read" in text
     assert "which a full vacuum deletes" in text
@@ -291,18 +291,18 @@ def test_removed_files_of_another_partitioning_may_hold_rows(uri: str) -> None:
     table.checkpoint()
     for version in range(2):
         Path(uri, "_delta_log", f"{version:020}.json").unlink()
-    held = held_by(table, "p = 'x'")
-    assert held.files_unreadable == held.files == 2
+    retained = retained_by(table, "p = 'x'")
+    assert retained.files_unreadable == retained.files == 2
 
 
-def test_a_file_that_is_added_again_is_held_until_it_is_removed(uri: str) -> None:
+def test_a_file_that_is_added_again_is_retained_until_it_is_removed(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [1, 2]}))
     table = Table(uri)
     table.enable_row_tracking()
     deltic.write(uri, pa.table({"n": [3]}))
     newest = table.snapshot().version
-    held = held_by(table, "n = 1")
-    assert held.versions == list(range(newest + 1))
+    retained = retained_by(table, "n = 1")
+    assert retained.versions == list(range(newest + 1))
 
 
 def test_statistics_of_a_file_with_a_vector_do_not_exclude_rows(uri: str) -> None:
@@ -319,9 +319,9 @@ def test_statistics_of_a_file_with_a_vector_do_not_exclude_rows(uri: str) -> Non
     log.path(version, "crc").unlink(missing_ok=True)
     Table(uri).checkpoint()
     log.remove(0, 1)
-    held = Table(uri).purge("v = 9", dry_run=True).held
-    assert held is not None
-    assert (held.files, held.versions) == (1, [version])
+    retained = Table(uri).purge("v = 9", dry_run=True).retained
+    assert retained is not None
+    assert (retained.files, retained.versions) == (1, [version])
 
 
 def test_the_retention_starts_with_the_in_commit_timestamp(uri: str) -> None:
@@ -329,10 +329,10 @@ def test_the_retention_starts_with_the_in_commit_timestamp(uri: str) -> None:
     deltic.write(uri, pa.table({"n": [3]}), mode="overwrite")
     for path in Path(uri, "_delta_log").glob("*.json"):
         os.utime(path, (10**9, 10**9))
-    held = held_by(Table(uri), "n = 1")
-    assert (held.files, held.vacuum_files) == (1, 0)
-    assert held.vacuum_from is not None
-    assert held.vacuum_from > datetime.now(timezone.utc) + timedelta(days=6)
+    retained = retained_by(Table(uri), "n = 1")
+    assert (retained.files, retained.vacuum_files) == (1, 0)
+    assert retained.vacuum_from is not None
+    assert retained.vacuum_from > datetime.now(timezone.utc) + timedelta(days=6)
 
 
 @pytest.mark.slow
@@ -353,15 +353,15 @@ def test_missing_source_files_of_a_clone_may_hold_rows(tmp_path: Path) -> None:
     Table(source).clone(clone)
     deltic.write(clone, pa.table({"n": [9]}), mode="overwrite")
     (tmp_path / "mounted").rename(tmp_path / "unmounted")
-    held = held_by(Table(clone), "n = 1")
-    assert (held.versions, held.files_unreadable, held.files_elsewhere) == ([0], 1, 1)
+    retained = retained_by(Table(clone), "n = 1")
+    assert (retained.versions, retained.files_unreadable, retained.files_elsewhere) == ([0], 1, 1)
 
 
 def test_a_retention_beyond_the_range_of_timestamps(uri: str) -> None:
     forever = {"delta.deletedFileRetentionDuration": "interval 1000000 weeks"}
     deltic.write(uri, pa.table({"n": [1, 2]}), properties=forever)
-    held = held_by(Table(uri), "n = 1")
-    assert held.vacuum_from == datetime.max.replace(tzinfo=timezone.utc)
+    retained = retained_by(Table(uri), "n = 1")
+    assert retained.vacuum_from == datetime.max.replace(tzinfo=timezone.utc)
 
 
 def test_a_dry_run_writes_nothing(uri: str) -> None:
@@ -372,8 +372,8 @@ def test_a_dry_run_writes_nothing(uri: str) -> None:
     plan = table.purge("n < 5", dry_run=True)
     assert sorted(p for p in Path(uri).rglob("*")) == before
     assert (plan.versions, plan.rows_deleted, plan.files_deleted, plan.files_with_vectors) == ([], 4, 1, 1)
-    assert plan.held is not None
-    assert plan.held.versions == [0, 1]
+    assert plan.retained is not None
+    assert plan.retained.versions == [0, 1]
     assert table.purge("n < 5", user_metadata="by law").versions == [2]
     assert table.history(1)[0]["userMetadata"] == "by law"
 
@@ -402,9 +402,9 @@ def test_an_unreadable_file_may_hold_rows(uri: str, checkpoint: bool) -> None:
     deltic.write(table, pa.table({"n": [1, 2, 3]}), mode="overwrite")
     corrupt = Path(uri) / live(table, 1)[0]["path"]
     corrupt.write_bytes(b"x" * corrupt.stat().st_size)
-    held = table.purge("n = 1").held
-    assert held is not None
-    assert (held.files, held.files_unreadable, held.versions) == (3, 2, [0, 1, 2])
+    retained = table.purge("n = 1").retained
+    assert retained is not None
+    assert (retained.files, retained.files_unreadable, retained.versions) == (3, 2, [0, 1, 2])
     assert "cannot be read" in repr(table.purge("n = 1"))
     live_file = Path(uri) / live(table)[0]["path"]
     live_file.write_bytes(b"x" * live_file.stat().st_size)
@@ -466,6 +466,6 @@ def test_command_line(uri: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "would rewrite" in capsys.readouterr().out
     assert cli.main(["purge", uri, "--where", "n = 4", "--max-tasks", "2", "--json"]) == 0
     output = json.loads(capsys.readouterr().out)
-    assert (output["rows_deleted"], output["held"]["versions"], output["dry_run"]) == (1, [0, 1], False)
+    assert (output["rows_deleted"], output["retained"]["versions"], output["dry_run"]) == (1, [0, 1], False)
     assert cli.main(["purge", uri, "--where", "zebra = 4"]) == 1
     assert "zebra" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The result of `Table.purge` (`PurgeResult`), and which old files still have purged rows (`HeldRows`).
+"""The result of `Table.purge` (`PurgeResult`), and which old files still have purged rows (`RetainedRows`).
 
 PROTOCOL.md: "Deletion Vectors", "Column Mapping", "Add CDC File".
 """
@@ -14,13 +14,13 @@ from typing import Any
 from deltic.display.instant import instant, shown_time
 from deltic.display.strings import counted, html_table, printable, size
 
-__all__ = ["HeldRows", "PurgeResult"]
+__all__ = ["RetainedRows", "PurgeResult"]
 
 _LATEST = datetime.max.replace(tzinfo=timezone.utc)
 
 
 @dataclass(frozen=True, repr=False)
-class HeldRows:
+class RetainedRows:
     """Older versions and files that still have purged rows; a vacuum deletes the files.
 
     Attributes:
@@ -51,7 +51,7 @@ class HeldRows:
     files_elsewhere: int
 
     @classmethod
-    def parse(cls, counts: dict[str, Any]) -> HeldRows:
+    def parse(cls, counts: dict[str, Any]) -> RetainedRows:
         """Parse this part of a result of the core."""
         since = counts.pop("vacuum_from_ms")
         # A time beyond the range of Python's datetimes becomes the latest one.
@@ -94,7 +94,7 @@ class HeldRows:
         return [*lines, _NOT_NAMED]
 
     def __repr__(self) -> str:
-        return "HeldRows" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
+        return "RetainedRows" + "".join(f"\n  {name}: {value}" for name, value in self.lines())
 
     def _repr_html_(self) -> str:
         return html_table("Rows that are still in old files", self.lines())
@@ -134,7 +134,7 @@ class PurgeResult:
         metrics: Counters of these commits, as in `OptimizeResult`.
         rows_deleted: Rows that match `where`, None if a file that was not read does not say how many it has.
         files_deleted: Live files with such rows.
-        held: The old versions and files that still have them. Without `where`, these three are None.
+        retained: The old versions and files that still have them. Without `where`, these three are None.
     """
 
     dry_run: bool
@@ -151,24 +151,24 @@ class PurgeResult:
     metrics: Mapping[str, int]
     rows_deleted: int | None
     files_deleted: int | None
-    held: HeldRows | None
+    retained: RetainedRows | None
 
     @classmethod
     def parse(cls, text: str, dry_run: bool) -> PurgeResult:
         """Parse a result of the core."""
         parsed = json.loads(text)
-        deleted, held = parsed.pop("deleted") or {}, parsed.pop("held")
+        deleted, retained = parsed.pop("deleted") or {}, parsed.pop("retained")
         return cls(
             dry_run=dry_run,
             rows_deleted=deleted.get("rows"),
             files_deleted=deleted.get("files"),
-            held=None if held is None else HeldRows.parse(held),
+            retained=None if retained is None else RetainedRows.parse(retained),
             **parsed,
         )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as a dict of JSON values."""
-        return {**vars(self), "held": None if self.held is None else self.held.to_dict()}
+        return {**vars(self), "retained": None if self.retained is None else self.retained.to_dict()}
 
     def lines(self) -> list[tuple[str, str]]:
         """Names and values for display."""
@@ -185,8 +185,8 @@ class PurgeResult:
             lines.append(("committed", "version " + ", ".join(str(version) for version in self.versions)))
         if self.files_lost:
             lines.append(("left out", f"{counted(self.files_lost, 'file')} that other writers got to"))
-        if self.held is not None:
-            lines += self.held.lines()
+        if self.retained is not None:
+            lines += self.retained.lines()
         return [(name, printable(value)) for name, value in lines]
 
     def __repr__(self) -> str:

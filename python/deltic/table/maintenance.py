@@ -179,7 +179,7 @@ class MaintenanceMethods:
 
         With `where`, rows are purged: those that make it TRUE are deleted first, by a commit of their own, and their
         files are rewritten whatever the value of `delta.enableDeletionVectors`. No live file has such a row afterwards.
-        Older versions and the change data feed still have them: `held` of the result names the versions and files, and
+        Older versions and the change data feed still have them: `retained` of the result names the versions and files, and
         how much a vacuum would delete. Files that may have such rows are read for this, before anything is changed;
         files that `vacuum` has deleted do not count, and files that cannot be read do. The log itself keeps statistics
         and partition values of old files until it is cleaned up.
@@ -188,7 +188,7 @@ class MaintenanceMethods:
             where: SQL, as that of `delete`.
             max_tasks: How many bins (files that are rewritten together) are written at a time, by default one for each
                 processor.
-            dry_run: True returns what would be done, and writes nothing. `held` is about the table as it is.
+            dry_run: True returns what would be done, and writes nothing. `retained` is about the table as it is.
             user_metadata: A string, or a mapping to be stored as JSON, for the history.
             max_attempts: As for `Table.transaction`.
 
@@ -207,9 +207,9 @@ class MaintenanceMethods:
         >>> table.purge(dry_run=True).files_with_vectors
         1
         >>> result = table.purge("id = 2")
-        >>> result.rows_deleted, result.held.versions, result.held.files
+        >>> result.rows_deleted, result.retained.versions, result.retained.files
         (1, [0, 1], 1)
-        >>> table.vacuum(0, force=True).files_deleted == result.held.files + 1  # and the file of a deletion vector
+        >>> table.vacuum(0, force=True).files_deleted == result.retained.files + 1  # and the file of a deletion vector
         True
         """
         options = {

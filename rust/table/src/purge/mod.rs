@@ -76,7 +76,7 @@ pub struct Purged {
     /// The rows that match the condition.
     pub deleted: Option<DeletedRows>,
     /// The versions and files that still hold such rows.
-    pub held: Option<RetainedRows>,
+    pub retained: Option<RetainedRows>,
 }
 
 /// What [`purge`] would do to the newest version.
@@ -100,7 +100,7 @@ pub async fn plan_purge(
             let files = preview.files_removed + preview.files_marked + preview.files_rewritten;
             purged.deleted = Some(DeletedRows { rows: preview.rows, files });
             let snapshot = transaction.snapshot().await?;
-            purged.held = Some(RetainedRowsFinder::default().find(&snapshot, filter, clock()).await?);
+            purged.retained = Some(RetainedRowsFinder::default().find(&snapshot, filter, clock()).await?);
         }
         Ok(purged)
     };
@@ -140,7 +140,7 @@ pub async fn purge(
             purged.versions.splice(0..0, version);
             purged.deleted = Some(rows);
             let newest = Snapshot::open(log, None).await?;
-            purged.held = Some(finder.find(&newest, filter, clock()).await?);
+            purged.retained = Some(finder.find(&newest, filter, clock()).await?);
         }
         Ok(purged)
     };
@@ -200,7 +200,7 @@ impl Purged {
             partitions: files.partitions,
             metrics: files.metrics,
             deleted: None,
-            held: None,
+            retained: None,
         }
     }
 }
