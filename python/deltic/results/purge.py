@@ -14,7 +14,7 @@ from typing import Any
 from deltic.display.instant import instant, shown_time
 from deltic.display.strings import counted, html_table, printable, size
 
-__all__ = ["RetainedRows", "PurgeResult"]
+__all__ = ["PurgeResult", "RetainedRows"]
 
 _LATEST = datetime.max.replace(tzinfo=timezone.utc)
 

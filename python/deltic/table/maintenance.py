@@ -179,8 +179,8 @@ class MaintenanceMethods:
 
         With `where`, rows are purged: those that make it TRUE are deleted first, by a commit of their own, and their
         files are rewritten whatever the value of `delta.enableDeletionVectors`. No live file has such a row afterwards.
-        Older versions and the change data feed still have them: `retained` of the result names the versions and files, and
-        how much a vacuum would delete. Files that may have such rows are read for this, before anything is changed;
+        Older versions and the change data feed still have them: `retained` of the result names the versions and files,
+        and how much a vacuum would delete. Files that may have such rows are read for this, before anything is changed;
         files that `vacuum` has deleted do not count, and files that cannot be read do. The log itself keeps statistics
         and partition values of old files until it is cleaned up.
 

@@ -1,6 +1,7 @@
 //! Building transactions, and the work after their commits.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use bytes::Bytes;

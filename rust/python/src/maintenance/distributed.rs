@@ -78,7 +78,7 @@ impl DistributedOptimize {
     fn commit(&self, py: Python<'_>, written: Vec<PyBackedBytes>) -> Result<()> {
         let clock = Clock::default();
         self.work.with(|optimize| {
-            let committer = self.table.committer();
+            let committer = self.table.committer_for_operation();
             let context = CommitContext { committer: committer.as_ref(), retry: &clock };
             let committed = async {
                 optimize.commit(&written, &clock, context).await?;
@@ -193,7 +193,7 @@ impl DistributedConvert {
     /// Commits, and ends. Returns the result in the form of `convert`.
     fn commit(&self, py: Python<'_>) -> Result<(String, ArrowSchema)> {
         let clock = Clock::default();
-        let committer = self.table.committer();
+        let committer = self.table.committer_for_operation();
         self.work.with(|convert| Ok(convert.check_all_read()?))?;
         let commit = self.work.take()?.commit(&clock, committer.as_ref(), &clock);
         Ok(converted_json(&run_to_end(py, commit, &clock, version)?))
@@ -232,7 +232,7 @@ pub(crate) fn vacuum_distributed(
 ) -> Result<DistributedVacuum> {
     let options = vacuum::options_of(py, retention, lite, (dry_run, log), inventory)?;
     let clock = Clock::default();
-    let committer = table.0.committer();
+    let committer = table.0.committer_for_operation();
     let context = CommitContext { committer: committer.as_ref(), retry: &clock };
     let begin = CoreVacuum::begin(table.0.log(), options, &clock, context);
     let started = run_to_end(py, begin, &clock, |_| None)?;
@@ -255,7 +255,7 @@ impl DistributedVacuum {
     /// Commits VACUUM END, with FAILED unless all was done. Returns the result in the form of `vacuum`.
     fn end(&self, py: Python<'_>) -> Result<(String, Option<ArrowStream>)> {
         let clock = Clock::default();
-        let committer = self.table.committer();
+        let committer = self.table.committer_for_operation();
         let context = CommitContext { committer: committer.as_ref(), retry: &clock };
         let end = self.work.take()?.end(&clock, context);
         vacuum::result(py, &run_to_end(py, end, &clock, |done| done.version)?, self.dry_run)

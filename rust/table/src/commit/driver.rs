@@ -19,7 +19,7 @@ use deltic_store::{Put, Syncing};
 /// How many deletion vectors of a winner are read at once.
 const CONCURRENT_VECTORS: usize = 16;
 
-/// Commits, after all commits since the version that `prepared` is based on.
+/// Commits, after all commits since the version that `prepared` is based on. The files that it names are durable.
 ///
 /// # Errors
 /// `Conflict` if a winner conflicts with it, `Storage` if the store fails or the retry policy gives up, `Interrupted` if it is
@@ -29,7 +29,7 @@ pub async fn commit(prepared: PreparedCommit, committer: &dyn Committer, retry: 
 }
 
 /// As [`commit`], also for commits with deletion vectors, and with errors that tell whether the commit certainly failed.
-/// `files`: the syncing of the files that it names, which the first put takes; if there was no put, it is left.
+/// `syncing`: that of the files which it names. The first put takes it; it is left if there was no put.
 ///
 /// # Errors
 /// As [`commit`].
@@ -37,7 +37,7 @@ pub async fn try_commit(
     prepared: PreparedCommit,
     committer: &dyn Committer,
     vectors: &dyn DeletionVectorStore,
-    files: &mut Syncing,
+    syncing: &mut Syncing,
     retry: &dyn RetryPolicy,
 ) -> Result<Committed, Failed> {
     let mut commit_loop = CommitLoop::new(prepared).map_err(Failed::NotWritten)?;
@@ -54,7 +54,7 @@ pub async fn try_commit(
             Step::Put { version, lines } => {
                 log_retry(tried.replace(version), version, attempts);
                 attempts = attempts.saturating_add(1);
-                commit_loop.put_answered(answer(committer.commit(version, lines, std::mem::take(files)).await));
+                commit_loop.put_answered(answer(committer.commit(version, lines, std::mem::take(syncing)).await));
             }
             Step::StoreVectors { vectors: unstored } => commit_loop.vectors_stored(vectors.store(unstored).await),
             Step::ReadVectors { descriptors } => {

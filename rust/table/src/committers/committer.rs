@@ -10,15 +10,21 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
-use deltic_store::{Body, FileMeta, Put, Syncing};
+use deltic_store::{FileMeta, Put, Syncing};
 
 /// Writes commits, each version once.
 pub trait Committer: Send + Sync {
-    /// Writes `version` unless it exists, when the `files` that it names are durable. `Unknown` if it is not known whether it
-    /// was written.
-    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>>;
+    /// Writes `version` unless it exists, when the files that it names are durable. `Unknown` if it is not known whether it was
+    /// written.
+    ///
+    /// `syncing` is awaited whatever the answer is, since the next version is tried without it.
+    ///
+    /// # Errors
+    /// Nothing was written then, nor will be.
+    fn commit(&self, version: u64, lines: Lines, syncing: Syncing) -> BoxFuture<'_, Result<Put>>;
 
-    /// Writes a file of the log that is no commit, unless it exists, in the same way as commits are written.
+    /// Writes a checksum or a compacted log file, unless it exists, in a way that all writers of the table use. Checkpoints, and
+    /// files that replace others, are put into the store.
     fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>>;
 
     /// Reads `version`, `None` if it does not exist.
@@ -82,9 +88,4 @@ impl CommitFile {
         let is_time = |modified_ms: i64| modified_ms.abs_diff(meta.modified_ms) < self.clock_tolerance_ms;
         self.length == meta.size && self.modified_ms.is_some_and(is_time)
     }
-}
-
-/// The content of the file.
-pub(super) fn body(lines: &Lines) -> Body {
-    Body::of(lines.len(), lines.pieces().map(|piece| piece.map(Bytes::from)))
 }

@@ -79,7 +79,7 @@ impl DynamoDbCommitter {
             Ok(true) => {}
             Ok(false) => {
                 let _ = self.log.storage().delete(&temporary).await;
-                return self.finish_winner(paths, name).await;
+                return self.finish_winner(paths, name, data).await;
             }
             // The claim may still arrive. The temporary file stays for the writer that finds the claim.
             Err(lost) => return Ok(Put::Unknown(lost)),
@@ -93,9 +93,15 @@ impl DynamoDbCommitter {
     }
 
     /// Another writer has claimed the name: finishes its commit, so that the file exists.
-    async fn finish_winner(&self, paths: &TablePaths, name: &str) -> Result<Put> {
-        if self.claimed.finish_file(name).await? || self.claimed.exists(&log_file_path(name)).await? {
+    async fn finish_winner(&self, paths: &TablePaths, name: &str, data: Bytes) -> Result<Put> {
+        let path = log_file_path(name);
+        if self.claimed.finish_file(name).await? || self.claimed.exists(&path).await? {
             return Ok(Put::Exists);
+        }
+        // A checksum or a compacted file may be deleted, and its item stays. It is the same whoever writes it again.
+        if !matches!(LogName::parse(name), Some(LogName::Commit { .. })) {
+            self.log.storage().put(&path, data).await?;
+            return Ok(Put::Created);
         }
         Err(Error::storage(
             false,
@@ -109,9 +115,9 @@ impl DynamoDbCommitter {
 }
 
 impl Committer for DynamoDbCommitter {
-    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, syncing: Syncing) -> BoxFuture<'_, Result<Put>> {
         Box::pin(async move {
-            files.wait().await?;
+            syncing.wait().await?;
             self.put_if_absent(&commit_name(version), Bytes::from(lines.to_bytes()?)).await
         })
     }

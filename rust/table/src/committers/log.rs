@@ -8,11 +8,11 @@ use deltic_protocol::commit::TableState;
 use deltic_protocol::log::name::{LogName, commit_name};
 use futures::future::BoxFuture;
 
-use super::committer::{CommitFile, Committer, OtherLogFile, body};
+use super::committer::{CommitFile, Committer, OtherLogFile};
 use crate::error::{Kind, Result};
 use crate::log::{LogSource, log_file_path};
 use crate::snapshot::Snapshot;
-use deltic_store::{Put, Syncing};
+use deltic_store::{Body, Put, Syncing};
 
 /// Commits by putting `_delta_log/<version>.json` if it is absent.
 #[derive(Debug, Clone)]
@@ -29,9 +29,9 @@ impl LogCommitter {
 
 impl Committer for LogCommitter {
     /// The files are synced while the commit is written.
-    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, syncing: Syncing) -> BoxFuture<'_, Result<Put>> {
         let (storage, body) = (self.log.storage(), body(&lines));
-        Box::pin(async move { storage.put_if_absent_after(&log_file_path(&commit_name(version)), body, files).await })
+        Box::pin(async move { storage.put_if_absent_after(&log_file_path(&commit_name(version)), body, syncing).await })
     }
 
     fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
@@ -100,4 +100,9 @@ pub(super) async fn is_same_table(
         }
     }
     Ok(false)
+}
+
+/// The content of the file.
+fn body(lines: &Lines) -> Body {
+    Body::of(lines.len(), lines.pieces().map(|piece| piece.map(Bytes::from)))
 }

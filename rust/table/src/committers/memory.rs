@@ -27,9 +27,9 @@ impl MemoryCommitter {
 }
 
 impl Committer for MemoryCommitter {
-    fn commit(&self, version: u64, lines: Lines, files: Syncing) -> BoxFuture<'_, Result<Put>> {
+    fn commit(&self, version: u64, lines: Lines, syncing: Syncing) -> BoxFuture<'_, Result<Put>> {
         Box::pin(async move {
-            files.wait().await?;
+            syncing.wait().await?;
             let lines = Bytes::from(lines.to_bytes()?);
             Ok(put(&mut self.versions.lock().unwrap_or_else(PoisonError::into_inner), version, lines))
         })

@@ -66,7 +66,7 @@ pub struct Converted {
     pub schema: StructType,
 }
 
-/// Makes a table of the Parquet files at `storage`.
+/// Makes a table of the Parquet files where `log` is to be.
 ///
 /// # Errors
 /// `TableExists` if there is a table already; `Invalid` for files that are not Parquet, that are not in folders of the

@@ -28,7 +28,7 @@ mod truncation;
 /// How many checkpoints keep readers from older versions. delta-spark skips up to one less of those that it cannot read.
 const CHECKPOINTS: usize = 3;
 
-/// Drops a feature from the table at `storage`, and returns the commit. If the checkpoint after it fails, that is only logged.
+/// Drops a feature from a table, and returns the commit. If the checkpoint after it fails, that is only logged.
 ///
 /// # Errors
 /// `Invalid` if the table does not have the feature, it cannot be dropped or traces of it are left, with what to do; with

@@ -37,7 +37,8 @@ impl LogSource {
         Self { storage: storage.clone(), claimed: ClaimedCommits::of(storage) }
     }
 
-    /// Where the table is. Files other than those of the log are read there.
+    /// Where the table is. Parquet files of checkpoints are read from there, and all files are written there but those that
+    /// the committer writes.
     pub fn storage(&self) -> &Storage {
         &self.storage
     }
@@ -77,8 +78,8 @@ impl LogSource {
         self.storage.list_from(LOG_DIR, "").await
     }
 
-    /// The files of a folder of the log, such as that of staged commits. A missing folder is empty.
-    pub(crate) async fn list_folder(&self, folder: &str) -> Result<Vec<FileMeta>> {
+    /// Some of the files in a folder of the log, such as that of staged commits; none if it is empty or missing.
+    pub(crate) async fn list_some(&self, folder: &str) -> Result<Vec<FileMeta>> {
         self.storage.list_some(&format!("{LOG_DIR}/{folder}")).await
     }
 

@@ -46,22 +46,22 @@ pub async fn repair(
     let repaired = async {
         let examined = async {
             let listing = log.list(0).await?;
-            let log = LogRepair::find(log, &listing).await?;
-            let mut done = Repaired { version: log.snapshot.version(), ..Repaired::default() };
-            log.plan(&listing, &mut done).await?;
-            let missing = Missing::find(&log.snapshot).await?;
-            Ok((log, missing, done))
+            let repair = LogRepair::find(log, &listing).await?;
+            let mut done = Repaired { version: repair.snapshot.version(), ..Repaired::default() };
+            repair.plan(&listing, &mut done).await?;
+            let missing = Missing::find(&repair.snapshot).await?;
+            Ok((repair, missing, done))
         };
-        let (log, missing, mut done) = match examined.await {
+        let (repair, missing, mut done) = match examined.await {
             Err(e) => return Err(with_recovery(log, e).await),
             Ok(examined) => examined,
         };
         missing.report(&mut done);
-        refuse(&mut done, &log)?;
+        refuse(&mut done, &repair)?;
         if !dry_run {
-            log.mend(retry.now_ms(), &mut done).await?;
+            repair.mend(retry.now_ms(), &mut done).await?;
             if done.mends(&FILES) {
-                missing.remove(&log.snapshot, ids, committer, retry, &mut done).await?;
+                missing.remove(&repair.snapshot, ids, committer, retry, &mut done).await?;
             }
         }
         Ok(done)

@@ -95,14 +95,14 @@ impl Table {
         clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<()> {
-        let committer = self.committer.clone();
+        let committer = self.committer.as_ref();
         let snapshot = self.snapshot(At::Newest).await?;
         if !Properties::of(snapshot.metadata()).auto_compact()?
-            || was_compacted_since(outcome.committed.version, &snapshot, committer.as_ref()).await?
+            || was_compacted_since(outcome.committed.version, &snapshot, committer).await?
         {
             return Ok(());
         }
-        let context = CommitContext { committer: committer.as_ref(), retry };
+        let context = CommitContext { committer, retry };
         match maintenance::auto_compact(&snapshot, &touched, ids, clock, context).await? {
             AutoCompacted::Spare(files) => {
                 self.locked(|cached| cached.compaction_budget.set(snapshot.version(), files));

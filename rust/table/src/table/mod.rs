@@ -100,10 +100,10 @@ impl Table {
         Ok(Self { committer: for_table(&log), log, settings: Arc::new(settings), cached: Arc::default() })
     }
 
-    /// The table with another committer than its options choose.
+    /// The table with another committer than its options choose, and without the cached state of this handle.
     #[must_use]
     pub fn with_committer(self, committer: Arc<dyn Committer>) -> Self {
-        Self { committer, ..self }
+        Self { committer, cached: Arc::default(), ..self }
     }
 
     /// Its log.
@@ -234,7 +234,7 @@ impl Table {
     /// # Errors
     /// As [`convert::convert`].
     pub async fn convert(&self, options: ConvertOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Converted> {
-        let committer = self.committer();
+        let committer = self.committer_for_operation();
         convert::convert(&self.log, options, ids, committer.as_ref(), retry).await
     }
 
@@ -258,6 +258,11 @@ impl Table {
     }
 
     async fn commit_alone(&self, transaction: Transaction, retry: &dyn RetryPolicy) -> Result<TransactionEnd> {
+        if transaction.storage().location() != self.log.location() {
+            return Err(
+                Error::internal("a transaction of another table was to be committed").in_table(self.log.location())
+            );
+        }
         let ended = transaction.commit(self.committer.as_ref(), retry).await;
         match &ended {
             Ok(TransactionEnd::Committed(outcome)) => {
@@ -281,7 +286,7 @@ impl Table {
     /// # Errors
     /// As [`backfill::enable_row_tracking`].
     pub async fn enable_row_tracking(&self, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Enabled> {
-        backfill::enable_row_tracking(&self.log, self.committer().as_ref(), ids, retry).await
+        backfill::enable_row_tracking(&self.log, self.committer_for_operation().as_ref(), ids, retry).await
     }
 
     /// Rewrites files in a better layout.
@@ -301,14 +306,14 @@ impl Table {
     }
 
     /// The committer for an operation that commits by itself. The state after the last commit is no longer used.
-    pub fn committer(&self) -> Arc<dyn Committer> {
+    pub fn committer_for_operation(&self) -> Arc<dyn Committer> {
         self.invalidate();
         self.committer.clone()
     }
 
     /// The committer, and the newest version that was opened, for an operation that commits by itself.
     fn start_operation(&self) -> (Arc<dyn Committer>, Option<Snapshot>) {
-        (self.committer(), self.locked(|cached| cached.latest.clone()))
+        (self.committer_for_operation(), self.locked(|cached| cached.latest.clone()))
     }
 
     /// What [`Table::optimize`] would do.
@@ -357,7 +362,7 @@ impl Table {
         clock: Clock,
         retry: &dyn RetryPolicy,
     ) -> Result<Box<Outcome>> {
-        let committer = self.committer();
+        let committer = self.committer_for_operation();
         let context = CommitContext { committer: committer.as_ref(), retry };
         drop_feature::drop_feature(&self.log, name, truncates_history, ids, clock, context).await
     }
@@ -367,7 +372,7 @@ impl Table {
     /// # Errors
     /// As [`maintenance::vacuum`].
     pub async fn vacuum(&self, options: VacuumOptions, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Vacuumed> {
-        let committer = self.committer();
+        let committer = self.committer_for_operation();
         let context = CommitContext { committer: committer.as_ref(), retry };
         maintenance::vacuum(&self.log, options, ids, context).await
     }
@@ -400,7 +405,7 @@ impl Table {
         ids: &dyn Ids,
         retry: &dyn RetryPolicy,
     ) -> Result<TransactionEnd> {
-        let committer = target.committer();
+        let committer = target.committer_for_operation();
         let (source, options) = self.source_of_clone(at, options).await?;
         copies::clone(&source, &target.log, options, committer.as_ref(), ids, retry).await
     }
@@ -432,7 +437,7 @@ impl Table {
     /// # Errors
     /// As [`repair::repair`].
     pub async fn repair(&self, dry_run: bool, ids: &dyn Ids, retry: &dyn RetryPolicy) -> Result<Repaired> {
-        repair::repair(&self.log, dry_run, ids, self.committer().as_ref(), retry).await
+        repair::repair(&self.log, dry_run, ids, self.committer_for_operation().as_ref(), retry).await
     }
 
     /// Moves the versions after `version` out of the log, if they cannot be read, or reports what that would do.

@@ -219,6 +219,76 @@ async fn a_transaction_does_not_commit_to_a_recreated_table() {
     }
 }
 
+/// Records for each put whether it was given syncs to wait for; before the first, another writer commits `winner`.
+struct Recorder {
+    log: LogCommitter,
+    had_syncs: Mutex<Vec<bool>>,
+    winner: Mutex<Option<String>>,
+}
+
+impl Committer for Recorder {
+    fn commit(&self, version: u64, lines: Lines, syncing: Syncing) -> BoxFuture<'_, Result<Put>> {
+        self.had_syncs.lock().unwrap().push(!syncing.is_empty());
+        let winner = self.winner.lock().unwrap().take();
+        Box::pin(async move {
+            if let Some(winner) = winner {
+                self.log.commit(version, Lines::of(winner.as_bytes())?, Syncing::default()).await?;
+            }
+            self.log.commit(version, lines, syncing).await
+        })
+    }
+
+    fn read(&self, version: u64) -> BoxFuture<'_, Result<Option<Bytes>>> {
+        self.log.read(version)
+    }
+
+    fn put_other<'a>(&'a self, name: &'a str, file: OtherLogFile) -> BoxFuture<'a, Result<Put>> {
+        self.log.put_other(name, file)
+    }
+
+    fn make_durable(&self, version: u64) -> BoxFuture<'_, Result<()>> {
+        self.log.make_durable(version)
+    }
+
+    fn log_continues_past(&self, version: u64) -> BoxFuture<'_, Result<bool>> {
+        self.log.log_continues_past(version)
+    }
+
+    fn is_same_table<'a>(
+        &'a self,
+        base: &'a TableState,
+        file: CommitFile,
+        versions: &'a [u64],
+    ) -> BoxFuture<'a, Result<bool>> {
+        self.log.is_same_table(base, file, versions)
+    }
+}
+
+/// The syncs of data files go with the first put, also if the transaction was prepared again before it.
+#[tokio::test]
+async fn the_first_put_waits_for_the_files_of_the_commit() {
+    let winner = || Some(super::super::sample::lines(&[json!({"commitInfo": {}}), in_c("other")]));
+    let cases = [(None, false, vec![true]), (winner(), false, vec![true, false]), (None, true, vec![true])];
+    for (winner, is_recreated, had_syncs) in cases {
+        let sample = sample();
+        let base = append(&sample, None, "c1").await;
+        if is_recreated {
+            replace_log(&sample, &[vec![protocol(1, 2), other_table(COLUMNS, json!({}))]]);
+        }
+        let begun = Transaction::begin(&sample.log, handle_with(Some(base)), TransactionOptions::default(), &World);
+        let mut transaction = begun.await.unwrap();
+        let mut writer = sample.storage.create_file("c2").await.unwrap();
+        writer.write(Bytes::from_static(b"rows")).await.unwrap();
+        let (_, syncing) = writer.finish_unsynced(true).await.unwrap();
+        transaction.append_unsynced((vec![file("c2")], syncing));
+        let log = LogCommitter::new(sample.log.clone());
+        let committer = Recorder { log, had_syncs: Mutex::default(), winner: Mutex::new(winner) };
+        transaction.commit(&committer, &World).await.unwrap();
+        assert_eq!(*committer.had_syncs.lock().unwrap(), had_syncs);
+        assert!(paths(&sample).await.contains(&"c2".to_owned()));
+    }
+}
+
 /// Recreates the table between the check and the put.
 struct RecreatedBeforePut<'a>(LogCommitter, &'a Sample);
 

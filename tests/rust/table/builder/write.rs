@@ -640,7 +640,7 @@ async fn column_names_of_the_change_feed_are_reserved() {
     assert!(create(&Sample::new(), two(), &[], &feed).await.is_ok());
 }
 
-/// The handle uses no other committer, neither for commits nor for other files of the log.
+/// The handle uses no other committer, neither for commits nor for checksums and compacted log files.
 #[tokio::test]
 async fn a_table_commits_with_the_committer_that_it_is_given() {
     let (sample, world) = (Sample::new(), World::default());

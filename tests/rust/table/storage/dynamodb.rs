@@ -4,10 +4,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use deltic_protocol::action::lines::Lines;
+use deltic_protocol::log::name::checksum_name;
 use deltic_store::{Put, Storage};
 use deltic_store::{Syncing, conformance};
 use deltic_table::commit::{CommitContext, RetryPolicy};
-use deltic_table::committers::{DynamoDbCommitter, for_table};
+use deltic_table::committers::{DynamoDbCommitter, OtherLogFile, for_table};
 use deltic_table::error::{Kind, Result};
 use deltic_table::log::{LogSource, log_file_path};
 use deltic_table::maintenance::{DistributedVacuum, SweepTask, VacuumOptions};
@@ -253,6 +254,14 @@ async fn inconsistent_lock_tables_are_refused() {
     stores.storage.delete(&path(0)).await.unwrap();
     let error = stores.commit(0, "zero").await.unwrap_err();
     assert!(is_storage(&error, false) && error.to_string().contains(TABLE), "{error}");
+
+    // A checksum was deleted, but not its item: it can be written again.
+    let (checksum, hint) = (checksum_name(0), || OtherLogFile::Hint(Bytes::from_static(b"{}")));
+    let committer = for_table(&LogSource::of(&stores.storage));
+    assert!(matches!(committer.put_other(&checksum, hint()).await, Ok(Put::Created)));
+    stores.storage.delete(&log_file_path(&checksum)).await.unwrap();
+    assert!(matches!(committer.put_other(&checksum, hint()).await, Ok(Put::Created)));
+    assert!(matches!(committer.put_other(&checksum, hint()).await, Ok(Put::Exists)));
 
     // The temporary file of a claimed commit is missing.
     stores.locks.insert(TABLE, &name(1), ".tmp/gone", false, None);

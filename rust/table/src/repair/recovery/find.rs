@@ -98,10 +98,10 @@ async fn refuse_other_committers(log: &LogSource) -> Result<()> {
                        repair the log by hand, together with the items";
         Error::unsupported("repair of a log that DynamoDB decides", message)
     };
-    if log.claimed().is_some() || !log.list_folder(DYNAMODB_FILES).await?.is_empty() {
+    if log.claimed().is_some() || !log.list_some(DYNAMODB_FILES).await?.is_empty() {
         return Err(through_dynamodb());
     }
-    let staged = log.list_folder(STAGED_COMMITS_DIR).await?;
+    let staged = log.list_some(STAGED_COMMITS_DIR).await?;
     if staged.iter().any(|file| StagedCommit::parse(file_name(&file.path)).is_some()) {
         let message = format!(
             "the log has staged commits (`{LOG_DIR}/{STAGED_COMMITS_DIR}`), about which a catalog decides; repair the table \

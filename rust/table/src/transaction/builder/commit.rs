@@ -150,7 +150,7 @@ impl Transaction {
     ///
     /// # Errors
     /// Those of reading the log, if all files of the table are removed.
-    pub async fn prepare(mut self, now_ms: i64) -> Result<Option<PreparedCommit>> {
+    async fn prepare(mut self, now_ms: i64) -> Result<Option<PreparedCommit>> {
         if self.changes_nothing() && self.options.app_id.is_none() && !self.options.commit_empty {
             return Ok(None);
         }

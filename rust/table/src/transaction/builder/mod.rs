@@ -105,7 +105,7 @@ pub struct Outcome {
 }
 
 impl Transaction {
-    /// Begins a transaction on the table at `storage`: on the state after the handle's last commit, which needs no request, or
+    /// Begins a transaction on the table of `log`: on the state after the handle's last commit, which needs no request, or
     /// on the version that the handle has open, which is refreshed.
     ///
     /// # Errors

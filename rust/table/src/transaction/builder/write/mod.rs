@@ -40,7 +40,7 @@ mod rearrange;
 mod schema;
 
 impl Transaction {
-    /// Begins a write of rows with `schema` into the table at `storage`, which is created if it does not exist.
+    /// Begins a write of rows with `schema` into the table of `log`, which is created if it does not exist.
     ///
     /// # Errors
     /// `TableExists` if there is a table and the mode forbids it; `Invalid` if the partitioning is another, the table is
