@@ -752,3 +752,32 @@ def test_a_condition_on_decimals_means_the_same_in_each_clause(uri: str, conditi
     nothing = LARGE_DECIMALS.slice(0, 0)
     Table(uri).merge(nothing, "source.id = target.id").when_not_matched_by_source_delete(condition).execute()
     assert Table(uri).scan(columns=["id"]).to_arrow()["id"].to_pylist() == [2]
+
+
+@pytest.mark.parametrize(("column", "spelled"), [("É", "é"), ("Größe", "GRÖßE"), ("V", "v"), ("É", "target.é")])
+def test_the_case_of_names_does_not_count_in_any_alphabet(uri: str, column: str, spelled: str) -> None:
+    deltic.write(uri, pa.table({"k": [1], column: [1]}))
+    news = pa.table({"k": [1, 2], column: [5, 6]})
+    merge = Table(uri).merge(news, "target.k = source.k")
+    merge = merge.when_matched_update_all(except_columns=[spelled])
+    merge.when_not_matched_insert_all(except_columns=[spelled]).execute()
+    rows = {row["k"]: row[column] for row in Table(uri).scan().to_arrow().to_pylist()}
+    assert rows == {1: 1, 2: None}
+
+
+def test_the_case_of_aliases_and_new_columns_does_not_count_in_any_alphabet(uri: str) -> None:
+    deltic.write(uri, pa.table({"k": [1]}))
+    news = pa.table({"k": [1], "Ö": [5]})
+    merge = Table(uri).merge(news, "É.k = ö.k", source_alias="é", target_alias="Ö").with_schema_evolution()
+    merge.when_matched_update({"ö": "é.`Ö`"}).execute()
+    assert Table(uri).scan().to_arrow().to_pylist() == [{"k": 1, "Ö": 5}]
+
+
+@pytest.mark.parametrize("spelled", ["v", "V", "target.v"])
+def test_a_column_that_is_left_out_is_not_widened(uri: str, spelled: str) -> None:
+    deltic.write(
+        uri, pa.table({"k": [1], "v": pa.array([1], pa.int32())}), properties={"delta.enableTypeWidening": "true"}
+    )
+    merge = Table(uri).merge(pa.table({"k": [1], "v": [5]}), "target.k = source.k").with_schema_evolution()
+    merge.when_matched_update_all(except_columns=[spelled]).execute()
+    assert Table(uri).snapshot().schema.field("v").type == pa.int32()

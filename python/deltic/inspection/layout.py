@@ -335,12 +335,12 @@ def _partitions(files: Files) -> pa.Table | None:
 def _columns(files: Files, wanted: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     partition, low, high = (files.fields(of) for of in ("partition", "min", "max"))
     nulls = files.fields("null_count")
-    known = [*partition, *low]
+    known = {name.lower(): name for name in (*partition, *low)}
     for name in wanted or ():
-        if name not in known:
+        if name.lower() not in known:
             raise InvalidInputError(f"column `{name}` has no statistics and no partition values")
     records = files.table["num_records"]
-    for name in known if wanted is None else wanted:
+    for name in known.values() if wanted is None else (known[name.lower()] for name in wanted):
         if name in partition:
             values = partition[name]
             yield _column(name, "partition", (values, values), pc.is_null(values))

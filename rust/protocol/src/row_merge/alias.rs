@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::expression::{Name, parse_value};
-use crate::schema::path;
+use crate::schema::{is_same_name, path};
 
 /// The columns that a caller's SQL names, as written.
 ///
@@ -43,13 +43,9 @@ pub fn assigned_without_alias(key: &str, alias: &str, columns: &[String]) -> Str
 fn after_alias<'a>(path: &'a [String], alias: &str, columns: &[String]) -> Option<&'a [String]> {
     let (first, rest) = path.split_first()?;
     let is_alias = has(columns, rest.first()?) || !has(columns, first);
-    (is_alias && is_same(first, alias)).then_some(rest)
+    (is_alias && is_same_name(first, alias)).then_some(rest)
 }
 
 fn has(columns: &[String], name: &str) -> bool {
-    columns.iter().any(|column| is_same(column, name))
-}
-
-fn is_same(one: &str, other: &str) -> bool {
-    one.to_lowercase() == other.to_lowercase()
+    columns.iter().any(|column| is_same_name(column, name))
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::expression::resolve::resolve;
 use crate::expression::{BoundExpression, Expression, Name, parse_value};
-use crate::schema::{DataType, PrimitiveType, StructField, StructType};
+use crate::schema::{DataType, PrimitiveType, StructField, StructType, is_same_name};
 
 /// Which sides an expression may name columns of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl Sides {
                 return Err(Error::invalid(format!("{what} is empty; leave it out, or give a name")));
             }
         }
-        if source_alias.eq_ignore_ascii_case(target_alias) {
+        if is_same_name(source_alias, target_alias) {
             let message = format!("source and target are both called `{target_alias}`; give them different aliases");
             return Err(Error::invalid(message));
         }
@@ -125,7 +125,7 @@ impl Sides {
     pub fn assigned<'a>(&self, key: &'a str) -> &'a str {
         let is_column = self.target.field(&self.target_alias).is_some();
         match key.split_once('.') {
-            Some((alias, rest)) if alias.eq_ignore_ascii_case(&self.target_alias) && !is_column => rest,
+            Some((alias, rest)) if is_same_name(alias, &self.target_alias) && !is_column => rest,
             _ => key,
         }
     }
@@ -133,11 +133,11 @@ impl Sides {
     /// Whether a value is the column or field of the source at this path.
     pub fn is_source_column(&self, sql: &str, path: &[String]) -> bool {
         let is = |names: &[String]| {
-            names.len() == path.len() && names.iter().zip(path).all(|(one, other)| one.eq_ignore_ascii_case(other))
+            names.len() == path.len() && names.iter().zip(path).all(|(one, other)| is_same_name(one, other))
         };
         let Ok(Expression::Column(name)) = parse_value(sql) else { return false };
         match name.0.split_first() {
-            Some((alias, rest)) if alias.eq_ignore_ascii_case(&self.source_alias) => is(rest),
+            Some((alias, rest)) if is_same_name(alias, &self.source_alias) => is(rest),
             Some((first, _)) => is(&name.0) && self.target.index_of(first).is_none(),
             None => false,
         }
@@ -149,7 +149,7 @@ impl Sides {
         for (alias, columns, is_visible) in
             [(&self.target_alias, &self.target, target), (&self.source_alias, &self.source, source)]
         {
-            if !rest.is_empty() && first.eq_ignore_ascii_case(alias) {
+            if !rest.is_empty() && is_same_name(first, alias) {
                 if !is_visible {
                     let why = if target { "no row of the source matches there" } else { "there is no such row yet" };
                     return Err(Error::invalid(format!("`{name}` has no value here: {why}")));

@@ -17,5 +17,5 @@ pub mod widen;
 pub use table::TableSchema;
 pub use types::{
     ArrayType, DataType, FieldsByName, ForeignType, MapType, PrimitiveType, StructField, StructType,
-    check_requested_once, with_article,
+    check_requested_once, is_same_name, with_article,
 };

@@ -129,6 +129,11 @@ pub struct MapType {
     pub value_contains_null: bool,
 }
 
+/// Whether two names of columns, fields or aliases are the same: case does not count, in any alphabet.
+pub fn is_same_name(one: &str, other: &str) -> bool {
+    one == other || one.to_lowercase() == other.to_lowercase()
+}
+
 impl StructType {
     /// A struct of these fields.
     pub fn new(fields: Vec<StructField>) -> Self {

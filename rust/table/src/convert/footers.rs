@@ -9,7 +9,7 @@ use deltic_protocol::predicate::Column;
 use deltic_protocol::prune::Bounds;
 use deltic_protocol::schema::arrow::from_arrow_schema;
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructType, TableSchema};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructType, TableSchema, is_same_name};
 use deltic_protocol::stats::collect::{IndexedColumns, PrecomputedStats, STRING_PREFIX_LENGTH, StatsCollector};
 use parquet::arrow::arrow_reader::ArrowReaderMetadata;
 use serde::{Deserialize, Serialize};
@@ -136,7 +136,7 @@ impl Settings {
         let fields = metadata.schema().fields();
         fields.iter().try_for_each(|field| check_arrow_type(field, field.name()))?;
         let mut schema = nullable(&from_arrow_schema(metadata.schema())?);
-        let is_in_folders = |name: &str| self.partition_columns.iter().any(|column| column.eq_ignore_ascii_case(name));
+        let is_in_folders = |name: &str| self.partition_columns.iter().any(|column| is_same_name(column, name));
         schema.fields.retain(|field| !is_in_folders(&field.name));
         Ok(schema)
     }

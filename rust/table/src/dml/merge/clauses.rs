@@ -9,7 +9,7 @@ use deltic_protocol::row_update::{NewValue, RowUpdate, Target};
 use deltic_protocol::schema::evolve;
 use deltic_protocol::schema::identity::is_identity;
 use deltic_protocol::schema::path;
-use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType};
+use deltic_protocol::schema::{DataType, PrimitiveType, StructField, StructType, is_same_name};
 
 use super::super::update::conformed_value;
 use crate::error::{Error, Result};
@@ -215,7 +215,7 @@ fn all_columns(except: &[String], sides: &Sides, (when, evolves): (When, bool)) 
             return Err(Error::invalid(format!("there is no column `{name}` in the target to leave out")));
         }
     }
-    let is_excluded = |name: &str| except.iter().any(|other| sides.assigned(other).eq_ignore_ascii_case(name));
+    let is_excluded = |name: &str| except.iter().any(|other| is_same_name(sides.assigned(other), name));
     let mut set = Vec::new();
     for field in &sides.target.fields {
         let is_void = field.data_type == DataType::Primitive(PrimitiveType::Void);
@@ -254,7 +254,7 @@ pub(super) fn evolved(clauses: &[Clause], sides: &Sides, widens: bool) -> Option
         match &clause.action {
             ClauseAction::All { except } => {
                 let fields = sides.source.fields.iter().map(|field| &field.name);
-                let is_excluded = |name: &str| except.iter().any(|other| other.eq_ignore_ascii_case(name));
+                let is_excluded = |name: &str| except.iter().any(|other| is_same_name(sides.assigned(other), name));
                 paths.extend(fields.filter(|name| !is_excluded(name)).map(|name| vec![name.clone()]));
             }
             ClauseAction::Set(set) => {
@@ -287,7 +287,7 @@ fn path_of(key: &str, sides: &Sides) -> Option<Vec<String>> {
 fn fields_at(columns: &StructType, paths: &[&[String]]) -> StructType {
     let of = |field: &StructField| {
         let inside = paths.iter().filter_map(|path| path.split_first());
-        let inside = inside.filter(|(name, _)| name.eq_ignore_ascii_case(&field.name)).map(|(_, rest)| rest);
+        let inside = inside.filter(|(name, _)| is_same_name(name, &field.name)).map(|(_, rest)| rest);
         let inside: Vec<&[String]> = inside.collect();
         if inside.is_empty() || field.data_type == DataType::Primitive(PrimitiveType::Void) {
             return None;
