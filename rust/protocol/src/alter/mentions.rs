@@ -2,21 +2,22 @@
 //!
 //! It may find too many columns, never too few: a name in double quotes, which may be a string, counts.
 
+use crate::schema::is_same_name;
+
 /// Whether `sql` mentions the column at `path`, a field inside it, or a column that it is inside of.
 pub(super) fn mentions(sql: &str, path: &[String]) -> bool {
     chains(sql).iter().any(|chain| {
         let mut names = chain.iter().zip(path);
-        let is_top = names.next().is_some_and(|(name, part)| is_same(name, part));
+        let is_top = names.next().is_some_and(|(name, part)| is_same_name(name, part));
         // Fields inside arrays and maps can be written in several ways.
-        is_top && names.take_while(|(_, part)| !PARTS.contains(&part.as_str())).all(|(name, part)| is_same(name, part))
+        is_top
+            && names
+                .take_while(|(_, part)| !PARTS.contains(&part.as_str()))
+                .all(|(name, part)| is_same_name(name, part))
     })
 }
 
 const PARTS: [&str; 3] = ["element", "key", "value"];
-
-fn is_same(name: &str, part: &str) -> bool {
-    name.to_lowercase() == part.to_lowercase()
-}
 
 /// The names, with dots between their parts, that are neither functions nor types of literals.
 fn chains(sql: &str) -> Vec<Vec<String>> {

@@ -16,7 +16,7 @@ use crate::schema::char_length::Lengths;
 use crate::schema::evolve::{Difference, differences, replace};
 use crate::schema::mapping::{ColumnMapping, FIELD_ID, MatchBy};
 use crate::schema::widen::Record;
-use crate::schema::{DataType, StructField, StructType, json, path};
+use crate::schema::{DataType, StructField, StructType, is_same_name, json, path};
 use crate::validation::{self, MAX_COLUMN_ID};
 
 const STATS_COLUMNS: &str = "delta.dataSkippingStatsColumns";
@@ -165,7 +165,7 @@ fn followed(column: Vec<String>, differences: &[Difference]) -> Option<Vec<Strin
 
 /// Whether a path is `above`, or leads inside it.
 fn is_below(path: &[String], above: &[String]) -> bool {
-    path.len() >= above.len() && path.iter().zip(above).all(|(a, b)| a.to_lowercase() == b.to_lowercase())
+    path.len() >= above.len() && path.iter().zip(above).all(|(a, b)| is_same_name(a, b))
 }
 
 /// Refuses to change a column that an expression mentions.

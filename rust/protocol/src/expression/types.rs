@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::ast::ArithmeticOp;
-use crate::schema::{ArrayType, DataType, MapType, PrimitiveType as P, StructField, StructType};
+use crate::schema::{ArrayType, DataType, MapType, PrimitiveType as P, StructField, StructType, is_same_name};
 
 /// Most digits of a decimal.
 const MAX_PRECISION: u8 = 38;
@@ -113,7 +113,7 @@ pub(super) fn common(a: &DataType, b: &DataType) -> Option<DataType> {
         (DataType::Struct(a), DataType::Struct(b)) if a.fields.len() == b.fields.len() => {
             let both = |(a, b): (&StructField, &StructField)| {
                 let data_type = common(&a.data_type, &b.data_type)?;
-                (a.name.to_lowercase() == b.name.to_lowercase()).then(|| StructField { data_type, ..a.clone() })
+                is_same_name(&a.name, &b.name).then(|| StructField { data_type, ..a.clone() })
             };
             let fields = a.fields.iter().zip(&b.fields).map(both).collect::<Option<Vec<_>>>()?;
             Some(DataType::Struct(Arc::new(StructType::new(fields))))

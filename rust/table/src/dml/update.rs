@@ -17,7 +17,7 @@ use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::row_update::{NewValue, RowUpdate, Target, find as find_column};
 use deltic_protocol::schema::arrow::{cast_strictly, to_rows_schema};
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructField, StructType};
+use deltic_protocol::schema::{DataType, StructField, StructType, is_same_name};
 
 use super::file_changes::{StepTimes, choose};
 use super::find::{RowAction, UPDATE, find};
@@ -165,7 +165,7 @@ fn missing_field(of: &DataType, given: &ArrowType) -> Option<String> {
     let inside = |name: &str, found: Option<String>| found.map(|path| format!("{name}.{path}"));
     match (of, given) {
         (DataType::Struct(of), ArrowType::Struct(given)) => of.fields.iter().find_map(|field| {
-            let is_same = |other: &&FieldRef| other.name().to_lowercase() == field.name.to_lowercase();
+            let is_same = |other: &&FieldRef| is_same_name(other.name(), &field.name);
             match given.iter().find(is_same) {
                 None => Some(field.name.clone()),
                 Some(given) => inside(&field.name, missing_field(&field.data_type, given.data_type())),

@@ -18,8 +18,8 @@ use deltic_protocol::log::segment::{LogFile, readable_commits};
 use deltic_protocol::log_bounds::TableShape;
 use deltic_protocol::property::Properties;
 use deltic_protocol::replay::canonical_path;
-use deltic_protocol::schema::DataType;
 use deltic_protocol::schema::widen::is_widening;
+use deltic_protocol::schema::{DataType, is_same_name};
 use futures::stream::{self, StreamExt, TryStreamExt};
 use serde::Serialize;
 
@@ -240,7 +240,7 @@ fn result_of_missing(storage: &Storage, path: &str, error: Error) -> Result<Matc
 fn column_in(shape: &TableShape, path: &[String]) -> Result<Option<(Vec<String>, DataType, bool)>> {
     let (mut level, mut physical) = (&*shape.schema, Vec::with_capacity(path.len()));
     for (depth, name) in path.iter().enumerate() {
-        let Some(field) = level.fields.iter().find(|field| field.name.to_lowercase() == name.to_lowercase()) else {
+        let Some(field) = level.fields.iter().find(|field| is_same_name(&field.name, name)) else {
             return Ok(None);
         };
         physical.push(shape.mapping.physical_name(field)?.to_owned());

@@ -325,7 +325,7 @@ impl Table {
         maintenance::plan_optimize(&self.log, latest, options, ids, clock).await
     }
 
-    /// Removes deleted rows and dropped columns from live files, and deletes rows for good.
+    /// Rewrites live files without deleted rows and dropped columns, and deletes rows by rewriting their files.
     ///
     /// # Errors
     /// As [`purge::purge`].

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::{ArrayType, DataType, MapType, StructField, StructType, path};
+use super::{ArrayType, DataType, MapType, StructField, StructType, is_same_name, path};
 use crate::error::{Error, Result};
 
 mod difference;
@@ -150,7 +150,7 @@ pub fn add(schema: &StructType, column: &StructField, position: Option<&Position
     let (parent, name) = parted(path::parse(&column.name)?)?;
     let above = struct_at(schema, &parent)?;
     edit_struct(schema, &above, &mut |fields| {
-        if fields.fields.iter().any(|field| field.name.to_lowercase() == name.to_lowercase()) {
+        if fields.fields.iter().any(|field| is_same_name(&field.name, &name)) {
             return Err(Error::invalid(format!("there is a column `{}` already", shown(&above, &name))));
         }
         let mut added = fields.fields.clone();
@@ -174,7 +174,7 @@ pub fn rename(schema: &StructType, column: &[String], name: &str) -> Result<(Str
     }
     struct_at(schema, &above)?;
     let renamed = edit_struct(schema, &above, &mut |fields| {
-        let taken = |field: &&StructField| field.name != old && field.name.to_lowercase() == name.to_lowercase();
+        let taken = |field: &&StructField| field.name != old && is_same_name(&field.name, &name);
         if fields.fields.iter().any(|field| taken(&field)) || old == name {
             return Err(Error::invalid(format!("there is a column `{}` already", shown(&above, &name))));
         }
@@ -245,7 +245,7 @@ fn altered(fields: &StructType, above: &[String], name: &str, change: &ColumnCha
     let others = StructType::new(others);
     let is_itself = |given: Vec<String>| {
         parted(given).is_ok_and(|(parent, last)| {
-            last.to_lowercase() == name.to_lowercase() && (parent.is_empty() || is_same_path(&parent, above))
+            is_same_name(&last, name) && (parent.is_empty() || is_same_path(&parent, above))
         })
     };
     let at = match &change.position {
@@ -282,7 +282,7 @@ fn shown(above: &[String], name: &str) -> String {
 }
 
 fn is_same_path(a: &[String], b: &[String]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_lowercase() == b.to_lowercase())
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| is_same_name(a, b))
 }
 
 /// The path of the struct at `parent`, in the schema's spelling.

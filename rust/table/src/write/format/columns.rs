@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use deltic_protocol::error::{Error, Result};
 use deltic_protocol::schema::mapping::ColumnMapping;
-use deltic_protocol::schema::{DataType, StructType, path};
+use deltic_protocol::schema::{DataType, StructType, is_same_name, path};
 use parquet::basic::{Encoding, Type as Physical};
 use parquet::file::properties::WriterPropertiesBuilder;
 use parquet::schema::types::{ColumnDescriptor, SchemaDescriptor};
@@ -120,8 +120,7 @@ fn path_of(name: &str, leaves: &[LeafName]) -> Result<Vec<String>> {
 
 /// Whether a leaf is the column at a path, or inside it. Names differ by more than case.
 fn is_inside(leaf: &[String], path: &[String]) -> bool {
-    let is_same = |(a, b): (&String, &String)| a == b || a.to_lowercase() == b.to_lowercase();
-    path.len() <= leaf.len() && leaf.iter().zip(path).all(is_same)
+    path.len() <= leaf.len() && leaf.iter().zip(path).all(|(a, b)| is_same_name(a, b))
 }
 
 fn with_options(
